@@ -61,11 +61,12 @@ fn each_prediction_is_within_its_bound() {
 #[test]
 fn every_constant_is_on_the_page() {
     // How much is run, and what the paper's units are.
-    const OF_THE_RUN: [&str; 10] = [
+    const OF_THE_RUN: [&str; 11] = [
         "WRITES",
         "PACKETS",
         "TENTH",
         "LONG",
+        "MANY",
         "LARGE_WRITE",
         "NATIVE",
         "ANSWER",
@@ -392,6 +393,7 @@ mod clan {
     use clan_dsm::{Config, Event, HostId, NativeConfig, Nic, Rights, WindowId};
     use landfall_placement::{Area, Duration, Random};
     use landfall_simnet::LinkConfig;
+    use nic_firmware_model::clan::figures::{self, Design as Machine};
     use nic_firmware_model::clan::{self, Clan, Cycles, Entries, Tables};
     use nic_firmware_model::machine::{Adapter, Coalescing, Costs, Engines, Parts, Sizes};
     use nic_firmware_model::node::NicNode;
@@ -487,6 +489,59 @@ mod clan {
         // "The latency for network reads is nearly twice that for writes".
         let ratio = read.as_nanos() * 100 / nanos;
         assert!((170..=230).contains(&ratio), "{read:?} against {write:?}");
+    }
+
+    /// Each endpoint is an aperture and a tripwire of the adapter, as many as it has.
+    #[test]
+    fn the_response_time_is_independent_of_the_number_of_endpoints() {
+        for sleeps in [true, false] {
+            let time = |endpoints| figures::round_trip(&Machine::PAPER, endpoints, sleeps).unwrap();
+            let (one, many) = (time(1), time(4_000));
+            assert!(one.abs_diff(many) * 100 < one, "{one:?} with one, {many:?} with 4000");
+        }
+    }
+
+    /// What a server that sleeps takes longer is a process that is woken, and a call.
+    #[test]
+    fn a_server_that_sleeps_is_woken_first() {
+        let time = |sleeps| figures::round_trip(&Machine::PAPER, 10, sleeps).unwrap();
+        let longer = time(true) - time(false);
+        assert!(longer.abs_diff(Duration::from_nanos(8_750)).as_nanos() < 200, "{longer:?}");
+    }
+
+    /// "Even when the server is overloaded the performance ... is not degraded": and its
+    /// adapter puts all requests into memory.
+    #[test]
+    fn an_overloaded_server_serves_no_less() {
+        let served = |endpoints| figures::requests(&Machine::PAPER, endpoints).unwrap();
+        let all = [1, 5, 10, 20, 50].map(served);
+        assert!(all.iter().all(|it| it.placed > 0.99), "{all:?}");
+        let most = all.iter().map(|it| it.rate).fold(0.0, f64::max);
+        assert!(all[0].rate * 2.0 < most && all[4].rate > most * 0.9, "{all:?}");
+        assert!(all[4].interrupts < all[0].interrupts, "{all:?}");
+    }
+
+    /// Table 1's bandwidth is a point of Figure 12, "the same test".
+    #[test]
+    fn a_kilobyte_over_ip_takes_the_same_in_both_exhibits() {
+        let exhibits = nic_firmware_model::reproduce::clan::exhibits();
+        let value = |name: &str, row: &str| {
+            let exhibit = exhibits.iter().find(|it| it.name == name).unwrap();
+            let row = exhibit.rows.iter().find(|it| it.label == row).unwrap();
+            row.values.last().unwrap().model
+        };
+        assert_eq!(value("Table 1", "CLAN IP"), value("Figure 12", "1024 bytes"));
+    }
+
+    /// What a link cuts through is there sooner than what adapters store, and goes no faster.
+    #[test]
+    fn adapters_that_store_nothing_are_sooner_and_no_faster() {
+        let mut stores = Machine::PAPER;
+        stores.costs.cut_through = 0;
+        let there = |design| figures::word(&design, false).unwrap();
+        assert!(there(Machine::PAPER) < there(stores));
+        let rate = |design| figures::raw(&design, true).unwrap();
+        assert!((rate(Machine::PAPER) / rate(stores) - 1.0).abs() < 0.02);
     }
 
     #[test]

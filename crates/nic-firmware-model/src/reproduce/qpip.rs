@@ -327,7 +327,7 @@ impl Assumed {
         let filesystem = Duration::from_secs_f64(filesystem * f64::from(block));
         let nothing = Blocks { rate: f64::NAN, busy: f64::NAN };
         let [reads, writes] = [Access::Read, Access::Write].map(|access| {
-            let traffic = Traffic { access, block, ahead, count: 100, filesystem };
+            let traffic = Traffic { access, block, ahead, count: 40, filesystem };
             figures::blocks(design, mtu, &traffic).unwrap_or(nothing)
         });
         let mean = |of: fn(&Blocks) -> f64| f64::midpoint(of(&reads), of(&writes));
