@@ -161,8 +161,9 @@ mod lanai {
         Access, CHUNKS, Design, Protocol, Stream, Traffic, blocks, receive_side, round_trip,
         stream, transmit_side,
     };
-    use nic_firmware_model::lanai::model::{Site, SocketCosts};
+    use nic_firmware_model::lanai::model::Site;
     use nic_firmware_model::lanai::{Helps, Paper, StageCosts};
+    use nic_firmware_model::node::SocketCosts;
 
     fn off(ours: f64, papers: f64) -> f64 {
         ours / papers - 1.0
@@ -531,6 +532,15 @@ mod clan {
             row.values.last().unwrap().model
         };
         assert_eq!(value("Table 1", "CLAN IP"), value("Figure 12", "1024 bytes"));
+    }
+
+    /// 256 words and 41 cycles of a bus of 33 MHz are 910 Mbit/s, and with twice the stall 800.
+    #[test]
+    fn a_stall_before_each_burst_bounds_the_peak() {
+        for (stall, megabits) in [(41, 912.0), (82, 802.0)] {
+            let rate = figures::raw(&Machine::PAPER.with_stall(stall), true).unwrap() / 1e6;
+            assert!((rate / megabits - 1.0).abs() < 0.015, "{stall} cycles: {rate} Mbit/s");
+        }
     }
 
     /// What a link cuts through is there sooner than what adapters store, and goes no faster.

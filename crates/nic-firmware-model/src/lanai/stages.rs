@@ -252,6 +252,7 @@ impl StageCosts {
 
     /// All of Table 3 for a frame, with the doorbell of its request and the update behind its
     /// payload.
+    #[cfg(feature = "std")]
     pub(super) fn receive_all(
         &self,
         helps: &Helps,

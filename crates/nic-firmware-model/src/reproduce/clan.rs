@@ -11,6 +11,7 @@ use crate::clan::figures::{
     self, ACKNOWLEDGED, Design as Machine, IpCosts, Requests, SOCKET_BUFFER,
 };
 use crate::clan::{Bridge, Cycles};
+use crate::node::SocketCosts;
 
 use super::exhibit::Constant;
 use super::exhibit::{Design, Exhibit, Row, Value};
@@ -80,7 +81,8 @@ impl Assumed {
 
     fn ip(&self) -> IpCosts {
         let &Self { stack, ack, copy, .. } = self;
-        IpCosts { packet: stack / 2, ack, copy, headers: HEADERS }
+        let host = SocketCosts { packet: stack / 2, ack, copy };
+        IpCosts { host, headers: HEADERS }
     }
 }
 

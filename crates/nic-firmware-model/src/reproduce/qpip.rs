@@ -15,9 +15,10 @@ use crate::lanai::figures::{
     self, Access, Blocks, Design as Card, Occupancy, Protocol, Stream, Traffic, receive_side,
     round_trip, transmit_side,
 };
+use crate::lanai::model::Site;
 use crate::lanai::model::paced::SEND_SLOTS;
-use crate::lanai::model::{Site, SocketCosts};
 use crate::lanai::{Helps, Paper};
+use crate::node::SocketCosts;
 
 /// What no table states, and so was chosen.
 #[derive(Clone, Copy)]

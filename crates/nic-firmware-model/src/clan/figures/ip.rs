@@ -9,25 +9,17 @@ use std::collections::VecDeque;
 use clan_dsm::{Event, WORD};
 use landfall_placement::{Area, Duration, Instant};
 
+use crate::node::SocketCosts;
+
 use super::{Design, Exposed, HostProcessor, Listens, Pair};
 
-/// What TCP/IP costs a host.
+/// What TCP/IP costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpCosts {
-    /// A packet with data, sent or received.
-    pub packet: Duration,
-    /// A bare acknowledgement, sent or received.
-    pub ack: Duration,
-    /// To copy a mebibyte to or from a program.
-    pub copy: Duration,
+    /// A host.
+    pub host: SocketCosts,
     /// Bytes of headers before each payload.
     pub headers: u32,
-}
-
-impl IpCosts {
-    fn copy(&self, len: u32) -> Duration {
-        Duration::from_nanos((self.copy.as_nanos() as u64 * u64::from(len)) >> 20)
-    }
 }
 
 /// What a host's processor does.
@@ -110,19 +102,19 @@ impl Linked {
     }
 
     fn ask(&mut self, side: usize, job: Job) {
-        let IpCosts { packet, ack, .. } = self.costs;
+        let SocketCosts { packet, ack, .. } = self.costs.host;
         let station = &mut self.stations[side];
         let time = match job {
             Job::Make(0) | Job::Take(0) => ack,
-            Job::Make(len) => packet + self.costs.copy(len),
+            Job::Make(len) => packet + self.costs.host.copy_of(len),
             Job::SetUp(_) => self.design.setup,
             Job::Take(_) => packet,
             // Who slept in a call is woken, and comes back from it.
             Job::Read(len) if station.is_reading => {
                 station.is_reading = false;
-                self.design.wake + self.design.call + self.costs.copy(len)
+                self.design.wake + self.design.call + self.costs.host.copy_of(len)
             }
-            Job::Read(len) => self.costs.copy(len),
+            Job::Read(len) => self.costs.host.copy_of(len),
         };
         station.processor.ask(self.pair.world.now(), time, job);
     }

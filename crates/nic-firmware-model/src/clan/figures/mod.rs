@@ -330,7 +330,8 @@ pub fn raw(design: &Design, is_dma: bool) -> Option<f64> {
     if is_dma {
         pair.send(0, from, &there, 7)?;
     }
-    let quarter = there.area.span(u64::from(LEN / 4), WORD);
+    // The end of a burst.
+    let quarter = there.area.span(u64::from(LEN / 4 - WORD), WORD);
     let (mut stored, mut began) = (0, None);
     while pair.last_word(1, &there) == 0 {
         // A program stores as fast as its adapter takes it.

@@ -18,7 +18,7 @@ mod world;
 
 pub use faulty::{Fault, Faulty};
 pub use network::{Build, Card, Carded, EventQueue, Host, Network, Plain};
-pub use paced::{Paced, Site, SocketCosts};
+pub use paced::{Paced, Site};
 #[cfg(feature = "model")]
 pub use play::play;
 pub use world::{Shape, World, pattern};

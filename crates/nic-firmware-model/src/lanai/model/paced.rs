@@ -24,8 +24,8 @@ use super::world::Shape;
 use crate::firmware::{Arrival, Meter, Stage};
 use crate::lanai::stages::{Account, Helps, Load, StageCosts};
 use crate::machine::{Bus, Dma, Processor};
-use crate::node::Reached;
 use crate::node::software::{take_deposit, take_frame};
+use crate::node::{Reached, SocketCosts};
 
 /// Where TCP runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,29 +35,6 @@ pub enum Site {
     Card,
     /// On the host, at this cost.
     Host(SocketCosts),
-}
-
-/// What TCP costs a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SocketCosts {
-    /// A packet with data, sent or received.
-    pub packet: Duration,
-    /// A bare acknowledgement, sent or received.
-    pub ack: Duration,
-    /// To copy a mebibyte to or from a program.
-    pub copy: Duration,
-}
-
-impl SocketCosts {
-    fn of(&self, load: Load) -> Duration {
-        match load {
-            Load::Bare => self.ack,
-            Load::Segment { payload, .. } | Load::Datagram { payload } => {
-                let copy = (self.copy.as_nanos() as u64 * u64::from(payload)) >> 20;
-                self.packet + Duration::from_nanos(copy)
-            }
-        }
-    }
 }
 
 /// A frame that the processor has seen.
@@ -70,6 +47,16 @@ struct OutgoingFrame {
     head: Vec<u8>,
     spans: Vec<Span>,
     transmit: Transmit,
+}
+
+/// What a frame costs a host that runs TCP.
+fn on_the_host(costs: &SocketCosts, load: Load) -> Duration {
+    match load {
+        Load::Bare => costs.ack,
+        Load::Segment { payload, .. } | Load::Datagram { payload } => {
+            costs.packet + costs.copy_of(payload)
+        }
+    }
 }
 
 /// Nanoseconds are the cycles of a host's processor here.
@@ -269,7 +256,7 @@ impl Paced {
                 self.stages.receive_all(&self.helps, (load, len), &mut self.account, meter);
                 self.card.end(now)
             }
-            Site::Host(costs) => self.occupy(now, Stage::Header, costs.of(load)),
+            Site::Host(costs) => self.occupy(now, Stage::Header, on_the_host(&costs, load)),
         };
         let moved = match load {
             Load::Bare => now,
@@ -299,7 +286,7 @@ impl Paced {
                 self.stages.send(&self.helps, load, &mut self.account, self.card.begin());
                 self.card.end(now)
             }
-            Site::Host(costs) => self.occupy(now, Stage::Send, costs.of(load)),
+            Site::Host(costs) => self.occupy(now, Stage::Send, on_the_host(&costs, load)),
         };
         let spans = spans.to_vec();
         self.leaving.push_back(OutgoingFrame {

@@ -236,6 +236,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         self.parts.buffers.clear();
         self.dma.iter_mut().for_each(Dma::reset);
         self.processor.reset();
+        self.recovered_at = Instant::ZERO;
         self.held_until = Instant::ZERO;
         self.interrupt.reset();
     }
