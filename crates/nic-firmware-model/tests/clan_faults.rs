@@ -28,6 +28,8 @@ const SLUGGISH: Costs = Costs {
     dma: DmaCosts { setup: Duration::from_micros(3), rate: 0, gap: Duration::ZERO },
     engines: Engines::One,
     bus: BusCosts::PCI_32_33,
+    cut_through: 0,
+    recovery: Duration::ZERO,
     report: 16,
     interrupts: Coalescing::After { time: Duration::from_micros(15), reports: 4 },
 };

@@ -43,6 +43,8 @@ impl Two {
             dma: DmaCosts { setup, rate: 0, gap: Duration::ZERO },
             engines: Engines::One,
             bus: BusCosts::PCI_32_33,
+            cut_through: 0,
+            recovery: Duration::ZERO,
             report: 0,
             interrupts: Coalescing::After { time: Duration::ZERO, reports: 1 },
         };

@@ -46,6 +46,8 @@ const SLUGGISH: Costs = Costs {
     dma: DmaCosts { setup: Duration::from_micros(30), rate: 0, gap: Duration::ZERO },
     engines: Engines::Two,
     bus: BusCosts::PCI_32_33,
+    cut_through: 0,
+    recovery: Duration::ZERO,
     report: 16,
     interrupts: Coalescing::After { time: Duration::from_micros(100), reports: 8 },
 };

@@ -11,7 +11,7 @@ mod curves;
 pub mod panel;
 pub(crate) mod svg;
 
-use nic_firmware_model::reproduce::report::number;
+use nic_firmware_model::reproduce::report::{number, stated};
 use nic_firmware_model::reproduce::{Exhibit, Provenance, Value};
 
 use panel::Panel;
@@ -121,7 +121,7 @@ impl Legend<'_> {
 /// A value in words, with the paper's where there is one.
 pub(crate) fn words(value: &Value) -> String {
     let model = number(value.model);
-    let Some(paper) = value.paper.map(number) else { return model };
+    let Some(paper) = stated(value) else { return model };
     match (value.standing, value.error().filter(|error| error.is_finite())) {
         (Provenance::Predicted, Some(error)) => {
             let error = error * 100.0;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use nic_firmware_model::reproduce::exhibit::MET;
-use nic_firmware_model::reproduce::report::{Chapter, Summary, number, share};
+use nic_firmware_model::reproduce::report::{Chapter, Summary, number, share, stated};
 use nic_firmware_model::reproduce::{Design, Exhibit, Note, Provenance, Value};
 
 use super::live::{self, Live};
@@ -162,8 +162,7 @@ fn write_exhibit(page: &mut String, exhibit: &Exhibit, plot: &Plot, id: &str) {
 /// "paper → model (error)".
 fn cell(value: &Value) -> String {
     let model = number(value.model);
-    let (Some(paper), Some(error)) = (value.paper, value.error()) else { return model };
-    let paper = number(paper);
+    let (Some(paper), Some(error)) = (stated(value), value.error()) else { return model };
     match value.standing {
         Provenance::Predicted => {
             let class = if error.abs() > MET { "error off" } else { "error" };

@@ -93,6 +93,7 @@ struct JsonValue<'a> {
     row: &'a str,
     column: &'static str,
     paper: Option<f64>,
+    least: Option<f64>,
     model: f64,
     kind: String,
     error: Option<f64>,
@@ -152,9 +153,9 @@ fn exhibit(exhibit: &Exhibit, id: String) -> JsonExhibit<'_> {
     let mut values = Vec::new();
     for row in &exhibit.rows {
         for (column, value) in exhibit.columns.iter().zip(&row.values) {
-            let Value { paper, model, standing, bound: _ } = *value;
+            let Value { paper, least, model, standing, bound: _ } = *value;
             let (kind, error) = (standing.to_string(), value.error());
-            values.push(JsonValue { row: &row.label, column, paper, model, kind, error });
+            values.push(JsonValue { row: &row.label, column, paper, least, model, kind, error });
         }
     }
     let notes = exhibit.notes().into_iter();

@@ -17,6 +17,7 @@
 //! | --- | --- |
 //! | `tables` | its tables, and how much memory they take |
 //! | `watch` | the tripwires, in the CAM |
+//! | `figures` | what the model has beside the paper's section 5 and its TCP/IP, frame by frame (feature `std`) |
 //! | `bridge` | the bridge between the adapter and the host's bus, and its lock |
 //! | `switch` | the worm-hole switch as a node of the simulator (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |
@@ -25,6 +26,8 @@
 //! engine's.
 
 mod bridge;
+#[cfg(feature = "std")]
+pub mod figures;
 #[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "std")]
@@ -390,17 +393,34 @@ impl Cycles {
     pub const CLAN: Self = Self { command: 2, header: 7, lookup: 3, dma: 2, update: 2, send: 13 };
 }
 
+/// "The latter serialise the data stream at 1.5 Gbit/s" (2).
+pub const LINK: u64 = 1_500_000_000;
+
 /// The machine of the paper: logic at 33 MHz, one DMA engine, a PCI bus of 32 bits and
-/// 33 MHz. Each of its transactions waits for bridges: two of them, one in each host, are
-/// most of the 0.9 µs that are "spent traversing buses and bridges" (5.2).
+/// 33 MHz. Nothing is stored on its way ("serialised by the NIC immediately, without
+/// buffering", 2.3). What a transaction of the bus takes beside its bytes is fitted to 1.9 µs
+/// for a word (5.2): twice that, once in each host, is the 0.9 µs that are "spent traversing
+/// buses and bridges". The receiving bridge stalls between bursts, as [`Bridge::DMA`] does.
 pub const COSTS: Costs = Costs {
-    clock: 33_333_333,
+    clock: CLOCK,
     dma: DmaCosts { setup: Duration::ZERO, rate: 0, gap: Duration::ZERO },
     engines: Engines::One,
-    bus: BusCosts { transaction: Duration::from_nanos(330), ..BusCosts::PCI_32_33 },
+    bus: BusCosts { transaction: TRANSACTION, ..BusCosts::PCI_32_33 },
+    cut_through: LINK / 8,
+    recovery: recovery(Bridge::DMA.stall, TRANSACTION),
     report: 0,
     interrupts: Coalescing::After { time: Duration::ZERO, reports: 1 },
 };
+
+const CLOCK: u64 = 33_333_333;
+const TRANSACTION: Duration = Duration::from_nanos(450);
+
+/// What a stall of this many cycles before each burst is beyond the transaction.
+#[must_use]
+pub const fn recovery(stall: u32, transaction: Duration) -> Duration {
+    let all = Duration::from_nanos(stall as u64 * 1_000_000_000 / CLOCK);
+    all.saturating_sub(transaction)
+}
 
 // What the adapter tells the other end of its link by itself: how far it may send, and,
 // whatever that is, to stop while the FIFO is nearly full.

@@ -1,23 +1,20 @@
-//! What the model has beside the paper's Tables 2 and 3, its round trips, its throughputs and
-//! its network block device (a client that reads or writes one block after another, and a
-//! server that has them all in memory): two hosts with cards in a simulated network, and a firmware whose
-//! cycles are counted. The costs are the caller's.
+//! What the model has beside the paper's round trips, its throughputs and its network block
+//! device (a client that reads or writes one block after another, and a server that has them
+//! all in memory): two hosts in a simulated network, frame by frame, whose TCP runs on the
+//! card's processor or on the host's ([`Paced`]). Tables 2 and 3 are what a frame costs the
+//! card, Table 1 what a message or a packet costs the host. The costs are the caller's.
 
 use core::time::Duration;
 
-use landfall_inet::device::Summed;
-use landfall_inet::{Envelope, Flags, Tcp, protocol};
-use landfall_placement::{Ecn, Instant, PathId, Peer, RegionId, Spans};
+use landfall_placement::Instant;
 use landfall_simnet::LinkConfig;
-use qpip::offload::{Addresses, Command, Ends, HashSecret, OwnAddress, Places, Prediction, Report};
 use qpip::{Mapping, Operation, QueuePairId};
 
-use super::model::{Build, Carded, Network, Shape, World, pattern};
-use super::stages::{Account, Helps, Paper, StageCosts};
+use super::model::{Build, Network, Paced, Shape, Site, World, pattern};
+use super::stages::{Account, Helps, Load, Paper, StageCosts};
 use super::switch::SwitchDesign;
-use super::{Lanai, LanaiSizes, LanaiTables};
-use crate::firmware::{Arrival, Firmware, Meter, OutgoingFrame, Stage};
-use crate::machine::{BusCosts, Coalescing, Costs, Sizes};
+use crate::firmware::{Meter, Stage};
+use crate::machine::{BusCosts, Costs, Sizes};
 
 /// The constants of a run.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +33,10 @@ pub struct Design {
     pub framing: u32,
     /// What a message takes on the wire and in the switch, beside its bytes.
     pub way: Duration,
-    /// What the host spends on a message, at both ends together.
+    /// What the programs spend on a message, at both ends together: half of it each.
     pub host: Duration,
+    /// Where TCP runs.
+    pub site: Site,
 }
 
 impl Design {
@@ -53,6 +52,7 @@ impl Design {
         framing: 5,
         way: Duration::from_nanos(500),
         host: Duration::from_nanos(2_500),
+        site: Site::Card,
     };
 
     /// The same with the checksum in firmware.
@@ -62,9 +62,13 @@ impl Design {
         self
     }
 
-    pub(super) fn shape(&self, mtu: u32, memory: usize) -> Shape {
-        let interrupts = Coalescing::After { time: Duration::ZERO, reports: 1 };
-        let costs = Costs { clock: self.clock, bus: self.bus, interrupts, ..Costs::OFF };
+    /// What a program spends at its end of a message.
+    fn message(&self) -> Duration {
+        self.host / 2
+    }
+
+    fn shape(&self, mtu: u32, memory: usize) -> Shape {
+        let costs = Costs { clock: self.clock, bus: self.bus, ..Costs::OFF };
         let frame = mtu + 14;
         // The network of the paper stops who sends too fast; here the window does, and
         // what it lets through finds slots.
@@ -85,7 +89,7 @@ impl Design {
             costs,
             stages: self.stages,
             helps: self.helps,
-            latency: self.host,
+            site: self.site,
             ..Build::default()
         };
         shape
@@ -93,7 +97,7 @@ impl Design {
 }
 
 /// So much of the SRAM is slots for frames that came.
-const SLOTS: u32 = 768 << 10;
+pub(crate) const SLOTS: u32 = 768 << 10;
 /// So much may be under way on a connection.
 pub(crate) const WINDOW: u32 = 256 << 10;
 
@@ -115,7 +119,8 @@ impl Meter for Free {
     fn spend(&mut self, _: Stage, _: u32) {}
 }
 
-fn rows(clock: u64, stages: &[Paper], [data, ack]: [Account; 2]) -> Vec<Occupancy> {
+fn rows(clock: u64, stages: &[Paper], spent: impl Fn(Load) -> Account) -> Vec<Occupancy> {
+    let [data, ack] = [Load::Segment { payload: 1, is_news: false }, Load::Bare].map(spent);
     let micros = |account: &Account, stage| account.cycles(stage) as f64 * 1e6 / clock as f64;
     let row = |stage: &Paper| Occupancy {
         stage: *stage,
@@ -125,15 +130,10 @@ fn rows(clock: u64, stages: &[Paper], [data, ack]: [Account; 2]) -> Vec<Occupanc
     stages.iter().map(row).collect()
 }
 
-/// Table 2: what the transmit side spends on a frame with a byte of data, and on an
+/// Table 2: what the transmit side is charged for a frame with a byte of data, and for an
 /// acknowledgement.
 #[must_use]
 pub fn transmit_side(design: &Design) -> Vec<Occupancy> {
-    let spent = |len| {
-        let mut firmware = firmware(design);
-        let _ = firmware.send(&OutgoingFrame { head: &[], len }, &mut Free);
-        *firmware.account()
-    };
     let stages = [
         Paper::Doorbell,
         Paper::Schedule,
@@ -144,29 +144,17 @@ pub fn transmit_side(design: &Design) -> Vec<Occupancy> {
         Paper::Send,
         Paper::UpdateSent,
     ];
-    rows(design.clock, &stages, [spent(StageCosts::BARE + 1), spent(StageCosts::BARE)])
+    rows(design.clock, &stages, |load| {
+        let mut account = Account::default();
+        design.stages.send(&design.helps, load, &mut account, &mut Free);
+        account
+    })
 }
 
-/// Table 3: what the receive side spends on a segment with a byte of data, and on an
-/// acknowledgement; the doorbell is that of the request, or of the host's answer.
+/// Table 3: what the receive side is charged for a segment with a byte of data, and for an
+/// acknowledgement.
 #[must_use]
 pub fn receive_side(design: &Design) -> Vec<Occupancy> {
-    let spent = |payload: &[u8]| {
-        let mut firmware = firmware(design);
-        expect(&mut firmware);
-        let bytes = segment(payload);
-        let arrival = Arrival {
-            bytes: &bytes,
-            path: PathId(0),
-            from: Peer::Unaddressed,
-            ecn: Ecn::NotCapable,
-        };
-        let verdict = firmware.receive(&arrival, &mut Spans::new(), &mut Free);
-        if let crate::firmware::Verdict::Place { token, .. } = verdict {
-            firmware.landed(token, true, &mut Free);
-        }
-        *firmware.account()
-    };
     let stages = [
         Paper::Doorbell,
         Paper::MediaReceive,
@@ -176,66 +164,12 @@ pub fn receive_side(design: &Design) -> Vec<Occupancy> {
         Paper::PutData,
         Paper::UpdateReceived,
     ];
-    rows(design.clock, &stages, [spent(&[7]), spent(&[])])
-}
-
-fn firmware(design: &Design) -> Lanai<'static> {
-    let tables = LanaiTables::owned(
-        LanaiSizes { entries: 4, pointers: 8, mappings: 4, routes: 2 },
-        HashSecret::new(1, 2),
-    );
-    Lanai::new(tables, design.stages, design.helps)
-}
-
-const LOCAL: [u8; 4] = [10, 0, 0, 1];
-const REMOTE: [u8; 4] = [10, 0, 0, 2];
-
-/// A connection whose next byte is number 1000.
-fn expect(firmware: &mut Lanai<'_>) {
-    let (slot, path, station) = (0, PathId(0), [2; 6]);
-    let addresses = Addresses::of(&[OwnAddress::new(LOCAL.into(), 24)]).unwrap_or_default();
-    firmware.handle_command(&Command::Station { path, station, addresses }, &mut Free);
-    let ends = Ends::new((LOCAL, 80).into(), (REMOTE, 1024).into());
-    let answer = firmware.handle_command(&Command::Open { slot, mark: 1, ends, path }, &mut Free);
-    let Some(Report::Quiet { heard, .. }) = answer else { return };
-    let mut places = Places::new();
-    places.push(RegionId::new(0, 0).span(0, 100), true);
-    let next = Prediction {
-        expected: 1_000,
-        edge: 2_000,
-        acknowledged: 500,
-        sent: 600,
-        recent: None,
-        has_messages: true,
-        course: 0,
-        places,
-    };
-    firmware.handle_command(&Command::Arm { slot, mark: 2, heard, next }, &mut Free);
-}
-
-/// The segment that is expected.
-fn segment(payload: &[u8]) -> Vec<u8> {
-    let envelope = Envelope {
-        dont_fragment: false,
-        ..Envelope::new(([4; 6], REMOTE.into()), ([2; 6], LOCAL.into()), protocol::TCP)
-    };
-    let header = Tcp {
-        source: 1024,
-        destination: 80,
-        seq: 1_000,
-        ack: 500,
-        flags: Flags::ACK | Flags::PSH,
-        window: 0x1000,
-        ..Tcp::default()
-    };
-    let at = envelope.header_len();
-    let len = (header.header_len() + payload.len()) as u32;
-    let mut bytes = vec![0; at + header.header_len()];
-    envelope.write(&mut bytes, len).expect("it is a short one");
-    header.write(&mut bytes[at..], 0).expect("there is room");
-    bytes.extend(payload);
-    Summed::find(&bytes).expect("it is a segment").complete(&mut bytes);
-    bytes
+    rows(design.clock, &stages, |load| {
+        let mut account = Account::default();
+        let len = StageCosts::BARE + 1;
+        design.stages.receive_all(&design.helps, (load, len), &mut account, &mut Free);
+        account
+    })
 }
 
 /// What a message goes over.
@@ -249,57 +183,117 @@ pub enum Protocol {
 
 /// This many messages there and back are timed.
 const ROUNDS: u64 = 20;
+/// Nothing takes longer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long connections take to be there.
+const SETTLING: Duration = Duration::from_millis(5);
+
+/// Two hosts, and the programs on them.
+struct Pair {
+    world: World<Paced>,
+    pairs: [QueuePairId; 2],
+    deadline: Instant,
+}
+
+impl Pair {
+    /// With a connection, on links of this MTU, and memory and room for its requests.
+    fn connected(
+        design: &Design,
+        mtu: u32,
+        mapping: Mapping,
+        (bytes, depth): (usize, u64),
+    ) -> Self {
+        let mut shape = design.shape(mtu, bytes + (1 << 20));
+        shape.depth = (depth as u32).max(1);
+        shape.config.queue_depth = shape.depth;
+        let mut world = World::new(1, &shape);
+        let pairs = world.pair_up(true, 10_809, mapping);
+        Self { world, pairs, deadline: Instant::ZERO }
+    }
+
+    /// All is set up; nothing may take longer than the [`LIMIT`] from now on.
+    fn begin(&mut self) -> Began {
+        self.world.run_for(SETTLING);
+        self.deadline = self.world.now() + LIMIT;
+        let busy = [0, 1].map(|host| self.world.node(host).busy());
+        Began { at: self.world.now(), busy }
+    }
+
+    /// Since then: how long it is, and which share of it each host's processor was busy.
+    fn since(&mut self, began: &Began) -> (Duration, [f64; 2]) {
+        let took = self.world.now().since(began.at).max(Duration::from_nanos(1));
+        let busy = [0, 1].map(|host| {
+            let busy = self.world.node(host).busy() - began.busy[host];
+            busy.as_secs_f64() / took.as_secs_f64()
+        });
+        (took, busy)
+    }
+
+    /// The next thing happens; nothing where there is none.
+    fn step(&mut self) -> Option<()> {
+        self.world.step(self.deadline).then_some(())
+    }
+
+    /// This many whole messages have come.
+    fn received(&self, host: usize) -> u64 {
+        let is_whole = |done: &&qpip::Completion| {
+            done.queue_pair == self.pairs[host]
+                && done.operation == Operation::Receive
+                && done.ends_request
+        };
+        self.world.done(host).iter().filter(is_whole).count() as u64
+    }
+
+    /// A program works for so long, and waits until that is over.
+    fn work(&mut self, host: usize, time: Duration) -> Option<()> {
+        self.world.node(host).ask(0, time);
+        while self.world.node(host).poll_done().is_none() {
+            self.step()?;
+        }
+        Some(())
+    }
+
+    /// No frame was lost: the network of the paper does not lose, and nor do its cards.
+    fn is_whole(&mut self) -> bool {
+        (0..2).all(|host| self.world.node(host).lost() == 0)
+    }
+}
+
+/// When something began, and how busy each host's processor had been until then.
+struct Began {
+    at: Instant,
+    busy: [Duration; 2],
+}
 
 /// How long a message of one byte takes from one program to another and back, in
 /// microseconds; nothing where it did not come back.
 #[must_use]
 pub fn round_trip(design: &Design, protocol: Protocol) -> Option<f64> {
-    let mut design = *design;
+    let mut pair = Pair::connected(design, 16_384 + 100, Mapping::Segment, (0, 64));
+    let mut to = None;
     if protocol == Protocol::Udp {
-        // Every frame of it carries data, and other headers are built.
-        design.stages.bare = 0;
-        design.stages.build_tcp = design.stages.build_udp;
+        pair.pairs = [0, 1].map(|host| pair.world.bound(host, true, 9, false));
+        to = Some((true, 9));
     }
-    let mut world = World::<Carded>::new(1, &design.shape(16_384 + 100, 1 << 20));
-    let (pairs, to) = match protocol {
-        Protocol::Tcp => (world.pair_up(true, 80, Mapping::Segment), None),
-        Protocol::Udp => {
-            let pairs = [0, 1].map(|host| world.bound(host, true, 9, false));
-            (pairs, Some((true, 9)))
-        }
-    };
-    world.run_for(Duration::from_millis(5));
-    let mut started = Instant::ZERO;
+    let mut began = pair.begin();
     for round in 0..ROUNDS + 2 {
-        // The first two warm the caches of the connection: its prediction and its clock.
+        // The first two warm what the engine knows of round trips.
         if round == 2 {
-            started = world.now();
+            began.at = pair.world.now();
         }
         for host in [0, 1] {
-            world.post_receive(1 - host, pairs[1 - host], round, &[64]);
-            let sent = world.send(host, pairs[host], round, &[round as u8], to);
-            sent.then_some(())?;
-            await_receives(&mut world, 1 - host, round + 1)?;
+            let other = 1 - host;
+            pair.world.post_receive(other, pair.pairs[other], round, &[64]);
+            pair.work(host, design.message())?;
+            let message = [round as u8];
+            pair.world.send(host, pair.pairs[host], round, &message, to).then_some(())?;
+            while pair.received(other) <= round {
+                pair.step()?;
+            }
+            pair.work(other, design.message())?;
         }
     }
-    Some(world.now().since(started).as_nanos() as f64 / 1e3 / ROUNDS as f64)
-}
-
-/// Runs until a host has received this many messages.
-fn await_receives(world: &mut World<Carded>, host: usize, count: u64) -> Option<()> {
-    let deadline = world.now() + Duration::from_secs(10);
-    let received = |world: &World<Carded>| {
-        let is_whole = |done: &&qpip::Completion| {
-            done.operation == qpip::Operation::Receive && done.ends_request
-        };
-        world.done(host).iter().filter(is_whole).count() as u64
-    };
-    while received(world) < count {
-        if !world.step(deadline) {
-            return None;
-        }
-    }
-    Some(())
+    Some(pair.since(&began).0.as_nanos() as f64 / 1e3 / ROUNDS as f64)
 }
 
 /// The chunks of the benchmark.
@@ -311,10 +305,11 @@ pub const CHUNKS: u64 = 640;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// Millions of bytes in a second, over the whole run: from the moment at which all of
-    /// it was posted until the last byte was there.
+    /// it was asked for until the last byte was there.
     pub rate: f64,
-    /// Which share of the segments the receiver's card placed; the host did the others.
-    pub placed: f64,
+    /// Which share of the run the processor of each host was busy: the sender's, the
+    /// receiver's.
+    pub busy: [f64; 2],
     /// The longest that nothing came.
     pub pause: Duration,
 }
@@ -323,40 +318,35 @@ pub struct Stream {
 /// nothing where they did not come.
 #[must_use]
 pub fn stream(design: &Design, mtu: u32, chunks: u64) -> Option<Stream> {
-    let memory = chunks as usize * CHUNK as usize + (1 << 20);
-    let mut shape = design.shape(mtu, memory);
-    shape.depth = u32::try_from(chunks).ok()?.max(1);
-    shape.config.queue_depth = shape.depth;
-    let mut world = World::<Carded>::new(1, &shape);
-    let [here, there] = world.pair_up(true, 80, Mapping::Message);
+    let bytes = chunks as usize * CHUNK as usize;
+    let mut pair = Pair::connected(design, mtu, Mapping::Message, (bytes, chunks));
     for chunk in 0..chunks {
-        world.post_receive(1, there, chunk, &[CHUNK]);
+        pair.world.post_receive(1, pair.pairs[1], chunk, &[CHUNK]);
     }
-    world.run_for(Duration::from_millis(5));
+    let began = pair.begin();
     let bytes = pattern(1, CHUNK as usize);
     for chunk in 0..chunks {
-        world.send(0, here, chunk, &bytes, None).then_some(())?;
+        pair.world.node(0).ask(chunk, design.message());
     }
-    let started = world.now();
-    let (mut before, mut pause) = (started, Duration::ZERO);
-    for chunk in 1..=chunks {
-        await_receives(&mut world, 1, chunk)?;
-        pause = pause.max(world.now().since(before));
-        before = world.now();
+    let (mut before, mut pause, mut came) = (began.at, Duration::ZERO, 0);
+    while came < chunks {
+        while let Some(chunk) = pair.world.node(0).poll_done() {
+            pair.world.send(0, pair.pairs[0], chunk, &bytes, None).then_some(())?;
+        }
+        while came < pair.received(1) {
+            came += 1;
+            pair.world.node(1).ask(came, design.message());
+            let now = pair.world.now();
+            pause = pause.max(now.since(before));
+            before = now;
+        }
+        if came < chunks {
+            pair.step()?;
+        }
     }
-    let took = before.since(started).as_nanos().max(1);
-    let stats = world.look(1).stats();
-    Some(Stream {
-        rate: chunks as f64 * f64::from(CHUNK) * 1e3 / took as f64,
-        placed: stats.segments_predicted as f64 / stats.segments_received.max(1) as f64,
-        pause,
-    })
-}
-
-/// The [`rate`](Stream::rate) of such a [`stream`] by itself.
-#[must_use]
-pub fn throughput(design: &Design, mtu: u32, chunks: u64) -> Option<f64> {
-    stream(design, mtu, chunks).map(|stream| stream.rate)
+    let (took, busy) = pair.since(&began);
+    let rate = chunks as f64 * f64::from(CHUNK) * 1e3 / took.as_nanos() as f64;
+    pair.is_whole().then_some(Stream { rate, busy, pause })
 }
 
 /// What a client asks for.
@@ -383,6 +373,8 @@ pub struct Traffic {
     pub ahead: u64,
     /// This many are made.
     pub count: u64,
+    /// What the filesystem above spends on a block, on the client's processor.
+    pub filesystem: Duration,
 }
 
 impl Traffic {
@@ -395,47 +387,61 @@ impl Traffic {
     }
 }
 
-/// Millions of bytes of blocks in a second; nothing where they did not all come.
-#[must_use]
-pub fn block_throughput(design: &Design, mtu: u32, traffic: &Traffic) -> Option<f64> {
-    let [there, back] = traffic.lengths();
-    let all = traffic.count as usize * (there + back) as usize + (1 << 20);
-    let mut shape = design.shape(mtu, all);
-    shape.depth = u32::try_from(traffic.count).ok()?.max(1);
-    shape.config.queue_depth = shape.depth;
-    let mut world = World::<Carded>::new(1, &shape);
-    let pairs = world.pair_up(true, 10_809, Mapping::Message);
-    for id in 0..traffic.count {
-        world.post_receive(0, pairs[0], id, &[back]);
-        world.post_receive(1, pairs[1], id, &[there]);
-    }
-    world.run_for(Duration::from_millis(5));
-    let started = world.now();
-    let deadline = started + Duration::from_secs(10);
-    let messages = [there, back].map(|len| pattern(1, len as usize));
-    let (mut asked, mut answered) = (0, 0);
-    loop {
-        let done = received(&world, 0, pairs[0]);
-        while asked < traffic.count.min(done + traffic.ahead) {
-            world.send(0, pairs[0], asked, &messages[0], None).then_some(())?;
-            asked += 1;
-        }
-        while answered < received(&world, 1, pairs[1]) {
-            world.send(1, pairs[1], answered, &messages[1], None).then_some(())?;
-            answered += 1;
-        }
-        if done == traffic.count {
-            let took = world.now().since(started).as_nanos().max(1);
-            return Some(traffic.count as f64 * f64::from(traffic.block) * 1e3 / took as f64);
-        }
-        world.step(deadline).then_some(())?;
+/// What a client got.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Blocks {
+    /// Millions of bytes of blocks in a second.
+    pub rate: f64,
+    /// Which share of the run the client's processor was busy.
+    pub busy: f64,
+}
+
+impl Blocks {
+    /// Millions of bytes for a second of the client's processor.
+    #[must_use]
+    pub fn effect(&self) -> f64 {
+        self.rate / self.busy
     }
 }
 
-/// This many whole messages have come.
-fn received(world: &World<Carded>, host: usize, pair: QueuePairId) -> u64 {
-    let is_whole = |done: &&qpip::Completion| {
-        done.queue_pair == pair && done.operation == Operation::Receive && done.ends_request
-    };
-    world.done(host).iter().filter(is_whole).count() as u64
+/// A client of a network block device and its server; nothing where the blocks did not all
+/// come.
+#[must_use]
+pub fn blocks(design: &Design, mtu: u32, traffic: &Traffic) -> Option<Blocks> {
+    let [there, back] = traffic.lengths();
+    let all = traffic.count as usize * (there + back) as usize;
+    let mut pair = Pair::connected(design, mtu, Mapping::Message, (all, traffic.count));
+    let pairs = pair.pairs;
+    for id in 0..traffic.count {
+        pair.world.post_receive(0, pairs[0], id, &[back]);
+        pair.world.post_receive(1, pairs[1], id, &[there]);
+    }
+    let began = pair.begin();
+    let messages = [there, back].map(|len| pattern(1, len as usize));
+    let (mut asked, mut heard, mut answered) = (0, 0, 0);
+    // A client's request and its answer are two messages of its program.
+    let request = design.message() * 2 + traffic.filesystem;
+    while heard < traffic.count {
+        heard = pair.received(0);
+        while asked < traffic.count.min(heard + traffic.ahead) {
+            pair.world.node(0).ask(asked, request);
+            asked += 1;
+        }
+        while answered < pair.received(1) {
+            pair.world.node(1).ask(answered, design.message() * 2);
+            answered += 1;
+        }
+        for host in [0, 1] {
+            while let Some(id) = pair.world.node(host).poll_done() {
+                pair.world.send(host, pairs[host], id, &messages[host], None).then_some(())?;
+            }
+        }
+        if heard < traffic.count {
+            pair.step()?;
+        }
+    }
+    let (took, busy) = pair.since(&began);
+    let bytes = traffic.count as f64 * f64::from(traffic.block);
+    let rate = bytes * 1e3 / took.as_nanos() as f64;
+    pair.is_whole().then_some(Blocks { rate, busy: busy[0] })
 }

@@ -9,7 +9,7 @@ use qpip::offload::{
 };
 
 use super::requests::{self, Untranslated};
-use super::stages::{Account, Helps, Paper, StageCosts};
+use super::stages::{Account, Helps, Load, Paper, StageCosts};
 use super::tables::{LanaiTables, Station};
 use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Verdict};
 use crate::machine::{Batch, Request, Route};
@@ -101,19 +101,11 @@ impl<'s> Lanai<'s> {
 
     fn spend_on_sending(&mut self, len: u32, meter: &mut impl Meter) {
         let Self { costs, helps, account, .. } = self;
-        let is_data = len > costs.bare;
-        if !helps.doorbells {
-            account.spend(meter, Paper::Doorbell, costs.doorbell);
-        }
-        account.spend(meter, Paper::Schedule, costs.schedule);
-        if is_data {
-            account.spend(meter, Paper::GetRequest, costs.get_request);
-            account.spend(meter, Paper::GetData, costs.get_data);
-        }
-        account.spend(meter, Paper::BuildTransport, costs.build_tcp);
-        account.spend(meter, Paper::BuildIp, costs.build_ip);
-        account.spend(meter, Paper::Send, costs.send);
-        account.spend(meter, Paper::UpdateSent, costs.update_sent);
+        let load = match len.checked_sub(costs.bare) {
+            None | Some(0) => Load::Bare,
+            Some(payload) => Load::Segment { payload, is_news: false },
+        };
+        costs.send(helps, load, account, meter);
     }
 
     // ---- The management state machine ----------------------------------------
@@ -238,34 +230,15 @@ impl<'s> Lanai<'s> {
 
     /// What a frame costs that was looked at, of which so much is placed.
     fn spend_on(&mut self, taken: Option<&Hit>, len: u32, meter: &mut impl Meter) {
-        let StageCosts { media_receive, parse_ip, .. } = self.costs;
-        let is_news = taken.is_some_and(|hit| self.is_news(hit));
-        let Self { costs, helps, account, .. } = self;
-        let lookup = if helps.lookup { costs.lookup } else { 0 };
-        account.spend(meter, Paper::MediaReceive, media_receive);
-        account.spend(meter, Paper::ParseIp, parse_ip);
-        if !helps.checksum {
-            account.spend(meter, Paper::Checksum, costs.sum(len));
-        }
-        let (parse, payload) = match taken {
-            Some(Hit::Segment(hit)) => {
-                let multiply = if is_news && !helps.arithmetic { costs.multiply } else { 0 };
-                (costs.parse_data + multiply, Some(hit.len))
+        let load = match taken {
+            Some(taken @ Hit::Segment(hit)) => {
+                Load::Segment { payload: hit.len, is_news: self.is_news(taken) }
             }
-            Some(Hit::Datagram(hit)) => (costs.parse_udp, Some(hit.len)),
-            None => {
-                let multiply = if helps.arithmetic { 0 } else { costs.multiply };
-                (costs.parse_ack + multiply, None)
-            }
+            Some(Hit::Datagram(hit)) => Load::Datagram { payload: hit.len },
+            None => Load::Bare,
         };
-        account.spend(meter, Paper::ParseTransport, parse.saturating_sub(lookup));
-        match payload {
-            Some(payload) => {
-                account.spend(meter, Paper::GetRequest, costs.get_request);
-                account.spend(meter, Paper::PutData, costs.put_data + costs.wait(payload));
-            }
-            None => account.spend(meter, Paper::UpdateReceived, costs.update_ack),
-        }
+        let Self { costs, helps, account, .. } = self;
+        costs.receive(helps, (load, len), account, meter);
     }
 }
 

@@ -12,7 +12,9 @@
 //! | [`switch`] | switches that cut through by these routes (feature `std`) |
 //! | `stages` | [`StageCosts`], [`Helps`]: what each stage of the paper's Tables 2 and 3 costs, and which help of hardware takes it off |
 //!
-//! What comes as expected is checked, placed and reported; everything else, with
+//! In [`figures`] the whole engine runs on the card's processor, as in the paper. With the
+//! firmware here, which programs run over, it stays on the host:
+//! what comes as expected is checked, placed and reported; everything else, with
 //! all that TCP decides, is the host's. Which units the two must not both take is
 //! told in [`qpip::offload::Command`]'s file: here is the card's side of it. Each
 //! entry remembers the count at which a unit last passed it by; a prediction is

@@ -178,6 +178,98 @@ impl StageCosts {
     }
 }
 
+/// What a frame is to the stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// A segment with data; where it acknowledges something new, the estimators of round
+    /// trips are moved on.
+    Segment { payload: u32, is_news: bool },
+    /// A datagram of UDP.
+    Datagram { payload: u32 },
+    /// An acknowledgement alone, and whatever else carries no data.
+    Bare,
+}
+
+impl StageCosts {
+    /// Table 2: what the transmit side spends on a frame.
+    pub(super) fn send(
+        &self,
+        helps: &Helps,
+        load: Load,
+        account: &mut Account,
+        meter: &mut impl Meter,
+    ) {
+        if !helps.doorbells {
+            account.spend(meter, Paper::Doorbell, self.doorbell);
+        }
+        account.spend(meter, Paper::Schedule, self.schedule);
+        if load != Load::Bare {
+            account.spend(meter, Paper::GetRequest, self.get_request);
+            account.spend(meter, Paper::GetData, self.get_data);
+        }
+        let build = match load {
+            Load::Datagram { .. } => self.build_udp,
+            Load::Segment { .. } | Load::Bare => self.build_tcp,
+        };
+        account.spend(meter, Paper::BuildTransport, build);
+        account.spend(meter, Paper::BuildIp, self.build_ip);
+        account.spend(meter, Paper::Send, self.send);
+        account.spend(meter, Paper::UpdateSent, self.update_sent);
+    }
+
+    /// Table 3: what the receive side spends on a frame of this many bytes until its payload
+    /// is in its place. The doorbell of its request, and the update behind a payload, are
+    /// not among it.
+    pub(super) fn receive(
+        &self,
+        helps: &Helps,
+        (load, len): (Load, u32),
+        account: &mut Account,
+        meter: &mut impl Meter,
+    ) {
+        let lookup = if helps.lookup { self.lookup } else { 0 };
+        let multiply = if helps.arithmetic { 0 } else { self.multiply };
+        account.spend(meter, Paper::MediaReceive, self.media_receive);
+        account.spend(meter, Paper::ParseIp, self.parse_ip);
+        if !helps.checksum {
+            account.spend(meter, Paper::Checksum, self.sum(len));
+        }
+        let (parse, payload) = match load {
+            Load::Segment { payload, is_news: true } => (self.parse_data + multiply, Some(payload)),
+            Load::Segment { payload, is_news: false } => (self.parse_data, Some(payload)),
+            Load::Datagram { payload } => (self.parse_udp, Some(payload)),
+            Load::Bare => (self.parse_ack + multiply, None),
+        };
+        account.spend(meter, Paper::ParseTransport, parse.saturating_sub(lookup));
+        match payload {
+            Some(payload) => {
+                account.spend(meter, Paper::GetRequest, self.get_request);
+                account.spend(meter, Paper::PutData, self.put_data + self.wait(payload));
+            }
+            None => account.spend(meter, Paper::UpdateReceived, self.update_ack),
+        }
+    }
+
+    /// All of Table 3 for a frame, with the doorbell of its request and the update behind its
+    /// payload.
+    #[cfg(feature = "std")]
+    pub(super) fn receive_all(
+        &self,
+        helps: &Helps,
+        (load, len): (Load, u32),
+        account: &mut Account,
+        meter: &mut impl Meter,
+    ) {
+        if !helps.doorbells {
+            account.spend(meter, Paper::Doorbell, self.doorbell);
+        }
+        self.receive(helps, (load, len), account, meter);
+        if load != Load::Bare {
+            account.spend(meter, Paper::UpdateReceived, self.update_data);
+        }
+    }
+}
+
 /// Cycles by the paper's stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account([u64; Paper::COUNT]);

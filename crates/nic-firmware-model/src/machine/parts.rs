@@ -137,6 +137,12 @@ pub struct Costs {
     pub engines: Engines,
     /// The bus between adapter and host; every DMA engine waits for it.
     pub bus: BusCosts,
+    /// Bytes in a second of the link, where nothing is stored on its way: a frame leaves while
+    /// it is still being fetched, and is written to the host while it comes. 0: each is
+    /// stored.
+    pub cut_through: u64,
+    /// After each payload that is written to the host, for so long its bridge takes nothing.
+    pub recovery: Duration,
     /// How many bytes a report has that is written to the host; 0: it comes along
     /// with the last payload, and costs nothing.
     pub report: u32,
@@ -152,6 +158,8 @@ impl Costs {
         dma: DmaCosts { setup: Duration::ZERO, rate: 0, gap: Duration::ZERO },
         engines: Engines::Two,
         bus: BusCosts { rate: 0, transaction: Duration::ZERO },
+        cut_through: 0,
+        recovery: Duration::ZERO,
         report: 0,
         interrupts: Coalescing::Watched,
     };

@@ -7,9 +7,11 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `software` | what the adapters tell: reports, and whole frames, which the engine places and the processor copies |
+//! | `sockets` | [`SocketCosts`]: what a host spends where it runs TCP itself |
 //! | `outgoing` | what the engine sends, behind the commands that it gave before |
 
 mod outgoing;
+mod sockets;
 pub(crate) mod software;
 
 use std::fmt;
@@ -21,6 +23,7 @@ use landfall_simnet::engine_node::EngineHost;
 use landfall_simnet::memory::Writer;
 use landfall_simnet::{EngineConfig, Frame, LinkState, Memory, Node, Outbox, PortId};
 use outgoing::Outgoing;
+pub use sockets::SocketCosts;
 use software::ProcessorMemory;
 use stp_core::Endpoint;
 

@@ -61,8 +61,11 @@ pub const MET: f64 = 0.15;
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value {
-    /// What the paper states; `None` where it only draws a point, or says nothing.
+    /// What the paper states; `None` where it only draws a point, or says nothing. Where it
+    /// states a range, the upper end.
     pub paper: Option<f64>,
+    /// The lower end of a range; `None` where the paper states one value.
+    pub least: Option<f64>,
     /// What the model says.
     pub model: f64,
     /// Where that comes from.
@@ -74,7 +77,7 @@ pub struct Value {
 
 impl Value {
     const fn new(paper: Option<f64>, model: f64, standing: Provenance) -> Self {
-        Self { paper, model, standing, bound: MET }
+        Self { paper, least: None, model, standing, bound: MET }
     }
 
     /// Something that the paper states and the model predicts.
@@ -107,16 +110,28 @@ impl Value {
         Self::new(None, model, Provenance::Predicted)
     }
 
+    /// The same where the paper states a range, from here to its value: nothing in it is off.
+    #[must_use]
+    pub const fn down_to(self, least: f64) -> Self {
+        Self { least: Some(least), ..self }
+    }
+
     /// The same with a bound of its own.
     #[must_use]
     pub const fn within(self, bound: f64) -> Self {
         Self { bound, ..self }
     }
 
-    /// How far off the model is, as a share of the paper's value.
+    /// How far off the model is, as a share of the paper's value, or of the end of its range.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
-        self.paper.map(|paper| (self.model - paper) / paper)
+        let most = self.paper?;
+        let least = self.least.unwrap_or(most);
+        if (least..most).contains(&self.model) {
+            return Some(0.0);
+        }
+        let end = if self.model < least { least } else { most };
+        Some((self.model - end) / end)
     }
 
     /// Is it scored, and how far off is it? What is restated counts where it is missed only.

@@ -329,9 +329,9 @@ fn write_row(page: &mut String, row: &Row) {
 /// "paper → model (error, standing)".
 fn cell(value: &Value) -> String {
     let model = number(value.model);
-    match (value.paper, value.error()) {
+    match (stated(value), value.error()) {
         (Some(paper), Some(error)) => {
-            let (paper, error) = (number(paper), error * 100.0);
+            let error = error * 100.0;
             // No minus before what rounds to nothing.
             let error = if error.abs() < 0.05 { 0.0 } else { error };
             match value.standing {
@@ -344,6 +344,17 @@ fn cell(value: &Value) -> String {
         }
         _ => model,
     }
+}
+
+/// What the paper states, as it is shown: "75", "50 to 75", "at most 75".
+#[must_use]
+pub fn stated(value: &Value) -> Option<String> {
+    let most = number(value.paper?);
+    Some(match value.least {
+        None => most,
+        Some(0.0) => format!("at most {most}"),
+        Some(least) => format!("{} to {most}", number(least)),
+    })
 }
 
 /// A value as it is shown: with three digits, or all that stand before the point.

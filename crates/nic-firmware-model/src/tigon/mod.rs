@@ -288,6 +288,8 @@ pub const COSTS: Costs = Costs {
     dma: DmaCosts { setup: Duration::from_nanos(3_600), rate: 0, gap: Duration::from_micros(20) },
     engines: Engines::Two,
     bus: BusCosts::PCI_32_33,
+    cut_through: 0,
+    recovery: Duration::ZERO,
     report: 0,
     interrupts: Coalescing::After { time: Duration::from_micros(20), reports: 8 },
 };

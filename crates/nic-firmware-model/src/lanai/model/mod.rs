@@ -5,17 +5,20 @@
 //! | --- | --- |
 //! | `network` | [`Network`]: what lies between two hosts: a link, or switches |
 //! | `world` | [`World`]: two hosts, the network between them, what their users do |
+//! | `paced` | [`Paced`]: a host whose TCP takes time, on its card or on its own processor |
 //! | `play` | what bytes stand for: a network, calls of users, forged frames (feature `model`) |
 //! | `faulty` | [`Faulty`]: a card whose firmware has a fault |
 
 mod faulty;
 mod network;
+pub(crate) mod paced;
 #[cfg(feature = "model")]
 mod play;
 mod world;
 
 pub use faulty::{Fault, Faulty};
 pub use network::{Build, Card, Carded, EventQueue, Host, Network, Plain};
+pub use paced::{Paced, Site};
 #[cfg(feature = "model")]
 pub use play::play;
 pub use world::{Shape, World, pattern};

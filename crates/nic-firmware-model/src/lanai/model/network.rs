@@ -16,6 +16,7 @@ use qpip::offload::HashSecret;
 use qpip::{Adapter, Event};
 
 use super::faulty::{Fault, Faulty};
+use super::paced::Site;
 use super::world::{Shape, ip};
 use crate::lanai::switch::{SwitchCounters, SwitchDesign, SwitchNode};
 use crate::lanai::{Helps, Lanai, LanaiSizes, LanaiTables, StageCosts, hop};
@@ -214,6 +215,8 @@ pub struct Build {
     pub latency: Duration,
     /// What is wrong with the firmware.
     pub fault: Option<Fault>,
+    /// Where TCP runs, in a host that is [`Paced`](super::Paced).
+    pub site: Site,
 }
 
 /// Few entries, and everything at the same instant.
@@ -228,6 +231,7 @@ impl Default for Build {
             helps: Helps::default(),
             latency: Duration::ZERO,
             fault: None,
+            site: Site::Card,
         }
     }
 }
@@ -244,7 +248,7 @@ impl Build {
 }
 
 /// Links into switches carry routes beside what the last one carries.
-fn config(shape: &Shape) -> EngineConfig {
+pub(super) fn engine_config(shape: &Shape) -> EngineConfig {
     let usual = EngineConfig::default();
     EngineConfig { most_unit: usual.most_unit.min(shape.link.mtu), ..usual }
 }
@@ -258,7 +262,7 @@ impl Host for Carded {
             // What finds no room has no way.
             let _ = card.firmware_mut().inner_mut().set_route(to, route);
         }
-        Self::with_config(engine, vec![card], config(shape))
+        Self::with_config(engine, vec![card], engine_config(shape))
             .interrupt_latency(shape.card.latency)
             .on_event(move |_, _, _, event| told.borrow_mut().push_back(event))
     }
@@ -272,7 +276,7 @@ impl Host for Plain {
     const IS_CARDED: bool = false;
 
     fn make(engine: Adapter, told: EventQueue, _: usize, shape: &Shape) -> Self {
-        Self::with_config(engine, config(shape))
+        Self::with_config(engine, engine_config(shape))
             .on_event(move |_, _, _, event| told.borrow_mut().push_back(event))
     }
 

@@ -1,6 +1,7 @@
 //! The whole adapter: what joins the wire, the firmware and the host. How the orders of
-//! the host are obeyed is in `orders`.
+//! the host are obeyed is in `orders`, and how bytes cross the bus in `moves`.
 
+mod moves;
 mod orders;
 
 use landfall_placement::Instant;
@@ -9,7 +10,7 @@ use crate::firmware::{Arrival, Firmware, HostMemory, Landed, Stage, Verdict};
 use crate::machine::dma::{Bus, Dma};
 use crate::machine::inbound::{FrameInfo, FrameProgress, HostWrite, Interrupt, Pending};
 use crate::machine::outbound::{Departure, Send};
-use crate::machine::parts::{Costs, Engines, Parts, Processor};
+use crate::machine::parts::{Costs, Parts, Processor};
 use crate::machine::requests::{Batch, Posted, Requests};
 
 /// What the host wants of its adapter.
@@ -80,6 +81,8 @@ pub struct Adapter<'s, F: Firmware> {
     dma: [Dma; 2],
     processor: Processor,
     interrupt: Interrupt,
+    /// The bridge of the host takes nothing before.
+    recovered_at: Instant,
     /// Frames that came wait until then for a command; zero: they do not.
     held_until: Instant,
     counters: Counters,
@@ -97,6 +100,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
             dma: [Dma::new(costs.dma); 2],
             processor: Processor::new(costs.clock),
             interrupt: Interrupt::new(costs.interrupts),
+            recovered_at: Instant::ZERO,
             held_until: Instant::ZERO,
             counters: Counters::default(),
         }
@@ -232,6 +236,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         self.parts.buffers.clear();
         self.dma.iter_mut().for_each(Dma::reset);
         self.processor.reset();
+        self.recovered_at = Instant::ZERO;
         self.held_until = Instant::ZERO;
         self.interrupt.reset();
     }
@@ -295,7 +300,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         let to_look = || Some(self.processor.free_at().max(self.held_until));
         let look = if self.has_arrival() { to_look() } else { None };
         let is_moving = inbound.next_to_land();
-        let to_move = || Some(inbound.next_to_move()?.max(self.dma[0].free_at()));
+        let to_move = || Some(inbound.next_to_move()?.max(self.takes_at()));
         let is_leaving = outbound.next_to_land();
         let to_leave = || Some(outbound.next_to_move()?.1.max(self.dma_out().free_at()));
         [
@@ -474,114 +479,6 @@ impl<'s, F: Firmware> Adapter<'s, F> {
             is_busy = true;
         }
         is_busy
-    }
-
-    fn dma_out(&self) -> &Dma {
-        match self.costs.engines {
-            Engines::One => &self.dma[0],
-            Engines::Two => &self.dma[1],
-        }
-    }
-
-    /// DMA engines that are free take up what waits.
-    fn begin_moves(&mut self, now: Instant) -> bool {
-        let mut is_busy = false;
-        if self.parts.inbound.next_to_move().is_some_and(|from| from <= now)
-            && self.dma[0].free_at() <= now
-        {
-            self.begin_inbound(now);
-            is_busy = true;
-        }
-        if let Some((slot, from)) = self.parts.outbound.next_to_move()
-            && from <= now
-            && self.dma_out().free_at() <= now
-        {
-            let (bytes, pieces) = self.parts.outbound.size_of(slot);
-            let engine = usize::from(self.costs.engines == Engines::Two);
-            let until =
-                self.dma.get_mut(engine).map(|dma| dma.begin(now, bytes, pieces, &mut self.bus));
-            self.parts.outbound.begin(until.unwrap_or(now));
-            is_busy = true;
-        }
-        is_busy
-    }
-
-    fn begin_inbound(&mut self, now: Instant) {
-        let inbound = &mut self.parts.inbound;
-        let Some(pending) = inbound.queue.get_mut(inbound.begun) else { return };
-        let (bytes, pieces) = match pending.cargo {
-            HostWrite::Payload { slot, .. } => {
-                let spans = inbound.spans.get(usize::from(slot));
-                spans.map_or((0, 0), |spans| (spans.total_len(), spans.len() as u32))
-            }
-            HostWrite::Frame { slot, .. } => (inbound.slots.bytes(slot).len() as u64, 1),
-            HostWrite::Answer(_) => (0, 0),
-        };
-        let until =
-            if pieces == 0 { now } else { self.dma[0].begin(now, bytes, pieces, &mut self.bus) };
-        pending.stand = FrameProgress::Moving(until);
-        inbound.begun += 1;
-    }
-
-    /// What DMA engines have moved is there.
-    fn finish_moves(&mut self, now: Instant, memory: &mut impl HostMemory) -> bool {
-        let mut is_busy = false;
-        for nth in self.parts.inbound.landed..self.parts.inbound.begun {
-            let Some(pending) = self.parts.inbound.queue.get(nth).copied() else { break };
-            match pending.stand {
-                FrameProgress::Moving(until) if until <= now => {}
-                FrameProgress::Moving(_) => break,
-                _ => continue,
-            }
-            let is_in_place = self.put(&pending.cargo, memory);
-            if let Some(pending) = self.parts.inbound.queue.get_mut(nth) {
-                pending.stand = FrameProgress::Moved { is_in_place };
-            }
-            is_busy = true;
-        }
-        if self.parts.outbound.next_to_land().is_some_and(|until| until <= now) {
-            self.parts.outbound.land(memory);
-            is_busy = true;
-        }
-        is_busy
-    }
-
-    /// Writes what was moved to where it belongs.
-    fn put(
-        &mut self,
-        cargo: &HostWrite<F::Token, F::Report>,
-        memory: &mut impl HostMemory,
-    ) -> bool {
-        let inbound = &mut self.parts.inbound;
-        match *cargo {
-            HostWrite::Answer(_) => true,
-            HostWrite::Frame { slot, buffer } => {
-                let bytes = inbound.slots.bytes(slot);
-                for (place, byte) in self.parts.buffers.bytes_mut(buffer).iter_mut().zip(bytes) {
-                    *place = *byte;
-                }
-                inbound.slots.free(slot);
-                self.counters.to_host += 1;
-                true
-            }
-            HostWrite::Payload { slot, at, .. } => {
-                let Some(spans) = inbound.spans.get(usize::from(slot)) else { return false };
-                let payload = inbound.slots.bytes(slot).get(usize::from(at)..).unwrap_or(&[]);
-                let is_whole = spans.total_len() <= payload.len() as u64;
-                // All of it or nothing, as far as can be said beforehand.
-                if !is_whole || !spans.iter().all(|span| memory.is_writable(*span)) {
-                    return false;
-                }
-                let mut rest = payload;
-                spans.iter().all(|span| {
-                    let Some((part, behind)) = rest.split_at_checked(span.len as usize) else {
-                        return false;
-                    };
-                    rest = behind;
-                    memory.write(*span, part)
-                })
-            }
-        }
     }
 
     /// Cycles that a stage has spent.

@@ -1,4 +1,4 @@
-//! QPIP, frame by frame: two hosts with cards that run the LANai's firmware.
+//! QPIP, frame by frame: two hosts whose cards run all of TCP at the cost of the LANai's stages.
 
 use core::time::Duration;
 
@@ -6,9 +6,9 @@ use super::super::exhibit::{Design as Paper, Exhibit, Row};
 use super::today::{self, CALL, CLOCK, LINKS, ON_THE_CABLE};
 use super::{BREAKS_AT, NAMES, Outcome, columns, rows, up_to};
 use crate::lanai::figures::{
-    Design, Occupancy, Protocol, receive_side, round_trip, throughput, transmit_side,
+    Design, Occupancy, Protocol, receive_side, round_trip, stream, transmit_side,
 };
-use crate::lanai::{Helps, LanaiSizes, StageCosts};
+use crate::lanai::{Helps, LanaiSizes};
 use crate::machine::{Sizes, Sram};
 
 /// Headers of IPv6, and of TCP with time stamps.
@@ -29,10 +29,6 @@ const NO_HELPS: Helps =
 fn design(link: u64, helps: Helps) -> Design {
     let mut design = Design::PAPER;
     design.stages.bytes_in_1024_cycles = 0;
-    // A host that is as much faster as the card is overtaken for as much less long.
-    let patience = design.stages.patience.as_secs_f64();
-    let slower = StageCosts::CLOCK as f64 / CLOCK as f64;
-    design.stages.patience = Duration::from_secs_f64(patience * slower);
     design.helps = helps;
     design.clock = CLOCK;
     design.bus = today::PCIE;
@@ -87,8 +83,9 @@ fn busy(link: u64, payload: f64, packets: f64, processor: f64) -> [f64; 4] {
 /// Chunks, one behind the other, frame by frame.
 fn chunks(link: u64, mtu: u32) -> Outcome {
     let design = design(link, ALL_HELPS);
-    let Some(rate) = throughput(&design, mtu, 120) else { return Outcome::NONE };
-    let rate = rate * 1e6;
+    let Some(rate) = stream(&design, mtu, 120).map(|stream| stream.rate * 1e6) else {
+        return Outcome::NONE;
+    };
     let payload = f64::from(payload(mtu));
     let packets = rate / payload;
     let [came, went] = Occupied::by(&design).data;
@@ -121,7 +118,7 @@ fn now() -> Exhibit {
     Exhibit {
         design: Paper::Qpip,
         name: "QPIP",
-        title: "Chunks of 16 KiB over TCP with the LANai's firmware and its four helps",
+        title: "Chunks of 16 KiB over TCP in the card, with the LANai's stages and the four helps",
         columns: columns("processor, %"),
         rows: rows(&asked, |link, mtu| match mtu {
             Some(mtu) => chunks(link, *mtu),
@@ -131,8 +128,7 @@ fn now() -> Exhibit {
             "Frame by frame, but for the short messages: these are what the stages leave to one core, \
              each message acknowledged by itself. Unlike the prototype's, the processor does not \
              wait while a payload moves. Packets are counted as full ones, and the processor's \
-             share is that of data alone: acknowledgements, and what the host says to them, are \
-             the rest of it. One way is half a round trip of one byte.",
+             share is that of data alone: acknowledgements are the rest of it. One way is half a round trip of one byte.",
         ],
     }
 }

@@ -58,6 +58,8 @@ pub(super) const MACHINE: Costs = Costs {
     dma: DmaCosts { setup: Duration::from_nanos(SETUP as u64), rate: 0, gap: Duration::ZERO },
     engines: Engines::Two,
     bus: PCIE,
+    cut_through: 0,
+    recovery: Duration::ZERO,
     report: 0,
     interrupts: Coalescing::After { time: Duration::ZERO, reports: 1 },
 };
