@@ -189,7 +189,7 @@ impl Shortcut {
             let (known, count) = (seen & !SLEEPERS, seen & SLEEPERS);
             let own = u64::from(number) << 32;
             let agreed = if count == 0 || known == own { own } else { 0 };
-            match self.swaps(seen, agreed | (count + SLEEPER).min(SLEEPERS)) {
+            match self.swaps(seen, agreed + (count + SLEEPER).min(SLEEPERS)) {
                 Ok(()) => {
                     let displaces_memory = known >> 32 == u64::from(Self::MEMORY) && agreed == 0;
                     return Joined { is_agreed: agreed == own, displaces_memory };
