@@ -45,7 +45,7 @@ fn two_hosts(criterion: &mut Criterion) {
     let (mtu, chunks) = (1_500, 64);
     group.throughput(Throughput::Elements(chunks * 16_384 / u64::from(mtu - 72)));
     group.bench_function("LANai 9", |bencher| {
-        bencher.iter(|| black_box(lanai::figures::throughput(&design, mtu, chunks)));
+        bencher.iter(|| black_box(lanai::figures::stream(&design, mtu, chunks)));
     });
 }
 
