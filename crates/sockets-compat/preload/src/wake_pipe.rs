@@ -52,14 +52,12 @@ static KNOWN: Locked<Vec<Known>> = Locked::new(Vec::new());
 #[derive(Debug)]
 struct Known {
     number: NonZeroU32,
-    /// There is none where it could not be opened.
+    /// Where it was looked for.
+    place: u64,
+    /// There is none where it could not be opened: that is not tried again, since the kernel may write
+    /// down each try that it refuses.
     fd: Option<c_int>,
-    /// Rings that could not be since then.
-    in_vain: u32,
 }
-
-/// After this many one tries to open it again.
-const TRY_AGAIN: u32 = 256;
 
 /// The pipe of a set.
 #[derive(Debug)]
@@ -220,7 +218,7 @@ pub(crate) fn ring(number: NonZeroU32, place: u64) -> bool {
                 if known.len() == MOST {
                     known.remove(0).close();
                 }
-                known.push(Known { number, fd: open(number, place), in_vain: 0 });
+                known.push(Known { number, place, fd: open(number, place) });
             }
         }
         known.last_mut().is_some_and(|one| one.ring(place))
@@ -229,11 +227,9 @@ pub(crate) fn ring(number: NonZeroU32, place: u64) -> bool {
 
 impl Known {
     fn ring(&mut self, place: u64) -> bool {
-        if self.fd.is_none() {
-            self.in_vain += 1;
-            if self.in_vain == TRY_AGAIN {
-                (self.fd, self.in_vain) = (open(self.number, place), 0);
-            }
+        // The place may have been said by another, who was about to sleep as well.
+        if self.fd.is_none() && self.place != place {
+            (self.place, self.fd) = (place, open(self.number, place));
         }
         self.fd.is_some_and(write)
     }
@@ -392,6 +388,9 @@ mod tests {
         let other = WakePipe::for_set(epoll).unwrap();
         let number = NonZeroU32::new(pipe.number()).unwrap();
         assert!(!ring(number, other.place()), "another inode");
+        assert!(!ring(number, other.place()), "nor the next time");
+        assert!(ring(number, pipe.place()), "this is where it is");
+        assert_eq!(heard(epoll), 1);
         assert!(!ring(NonZeroU32::new(u32::MAX).unwrap(), 1 << 32 | 3), "no pipe at all");
         assert_eq!(heard(epoll), 0);
         let mut ends: [c_int; 2] = [0; 2];
