@@ -16,23 +16,23 @@ const END: usize = 0;
 const INIT_ARRAY: usize = 25;
 const INIT_ARRAY_BYTES: usize = 27;
 
-/// Where this constructor's address lies, and where those of its library end.
+/// Where this constructor's address lies, and those that come after it in its library.
 struct Place {
     at: usize,
-    end: Option<usize>,
+    rest: Option<(*const Constructor, usize)>,
 }
 
 /// Calls those that come after this one, which the loader must not do any more.
 pub(crate) fn call_those_after(this: &'static Constructor, arguments: Arguments) {
-    let mut place = Place { at: std::ptr::from_ref(this).addr(), end: None };
+    let mut place = Place { at: std::ptr::from_ref(this).addr(), rest: None };
     // SAFETY: `look` takes what it is given for a `Place`, which nobody else has meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut place).cast()) };
-    let Some(end) = place.end else { return };
-    let all = (end - place.at) / size_of::<Constructor>();
-    for nth in 1..all {
-        // SAFETY: `look` has found that the addresses of constructors of this library lie from
-        // `this` on to the end, and the loader has relocated them before it called the first.
-        let next = unsafe { std::ptr::from_ref(this).add(nth).read() };
+    let Some((first, count)) = place.rest else { return };
+    for nth in 0..count {
+        // SAFETY: the loader says that the addresses of constructors of this library lie there, and
+        // has relocated them before it called the first. (It is its pointer, not `this`: from a
+        // pointer to one of them the compiler may conclude that it reads that one.)
+        let next = unsafe { first.add(nth).read() };
         next(arguments.0, arguments.1, arguments.2);
     }
 }
@@ -63,7 +63,11 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
             entry = unsafe { entry.add(1) };
         }
         if (at..at + bytes).contains(&place.at) {
-            place.end = Some(at + bytes);
+            let nth = (place.at - at) / size_of::<Constructor>() + 1;
+            let all = at as *const Constructor;
+            // SAFETY: at most the end of them.
+            let rest = unsafe { all.add(nth) };
+            place.rest = Some((rest, bytes / size_of::<Constructor>() - nth));
             return 1;
         }
     }
