@@ -37,6 +37,11 @@ impl Patience {
         Self { nanoseconds: AtomicU32::new(FIRST_NS), waits_without: AtomicU32::new(0) }
     }
 
+    /// Whether to look has not been worth it lately.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.nanoseconds.load(Ordering::Relaxed) < LEAST_NS
+    }
+
     /// As it was in the beginning.
     pub(crate) fn reset(&self) {
         self.nanoseconds.store(FIRST_NS, Ordering::Relaxed);

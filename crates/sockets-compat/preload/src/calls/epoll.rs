@@ -244,7 +244,7 @@ pub(super) fn has_something(epoll: c_int) -> bool {
 /// something is there already, else how long one may sleep.
 fn arm(epoll: c_int, set: &Set, depth: usize, sleeper: Sleeper) -> Option<SleepLimit> {
     let (mut sleep_limit, inner, bell) = set.with(|interest| {
-        let sleep_limit = interest.arm(epoll, sleeper)?;
+        let sleep_limit = interest.arm(epoll, sleeper, PATIENCE.is_spent())?;
         Some((sleep_limit, interest.nested(), interest.lacks_the_bell()))
     })?;
     // Rings from before are told at once.

@@ -68,7 +68,8 @@ fn wait(
         let is_rung = is_rung_for_one(ours);
         let doorbell = if is_rung { Doorbell::new() } else { None };
         asked.extend(doorbell.as_ref().map(Doorbell::entry));
-        let pipe = PoolPipe::take();
+        // Else it would do harm: the kernel lets who is woken by a pipe run on the waker's core.
+        let pipe = if PATIENCE.is_spent() { PoolPipe::take() } else { None };
         let mut watches = Vec::with_capacity(ours.len());
         let prepared = prepare(entries, ours, &mut asked, &mut watches, pipe.as_ref());
         asked.extend(pipe.as_ref().map(PoolPipe::entry));

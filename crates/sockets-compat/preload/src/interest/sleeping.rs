@@ -23,15 +23,23 @@ pub(crate) enum Sleeper {
 
 impl Interest {
     /// Says to all other ends what is waited for, so that they ring; `None` if something is
-    /// there already, else how long the kernel can be left to it.
-    pub(crate) fn arm(&mut self, epoll: i32, sleeper: Sleeper) -> Option<SleepLimit> {
+    /// there already, else how long the kernel can be left to it. `is_scarce`: cores are, as far as is
+    /// known, and one is woken by the pipe if there is one. (Else it would do harm: the kernel lets who
+    /// is woken by a pipe run on the core of the one who wakes it.)
+    pub(crate) fn arm(
+        &mut self,
+        epoll: i32,
+        sleeper: Sleeper,
+        is_scarce: bool,
+    ) -> Option<SleepLimit> {
         let mut all = SleepLimit::NONE;
-        if sleeper == Sleeper::OnThis && !self.hot.is_empty() {
+        let by_pipe = is_scarce && sleeper == Sleeper::OnThis;
+        if by_pipe && !self.hot.is_empty() {
             self.pipe.before_sleep(epoll);
         }
         for at in 0..self.hot.len() {
             let entry = &mut self.entries[self.hot[at] as usize];
-            let pipe = self.pipe.get().filter(|_| sleeper == Sleeper::OnThis);
+            let pipe = self.pipe.get().filter(|_| by_pipe);
             match arm_one(entry, pipe) {
                 Armed::Quiet(sleep_limit) => all = all.and(sleep_limit),
                 Armed::Ready => {
