@@ -155,7 +155,12 @@ const EDGES: epoll_event =
 
 /// Lets an `epoll` set be woken by the carrier, too.
 pub(crate) fn join(epoll: c_int, pair: &Pair) -> Outcome {
-    kernel::epoll_change(epoll, libc::EPOLL_CTL_ADD, pair.for_process, &EDGES)
+    wakes_by_edges(epoll, pair.for_process)
+}
+
+/// Lets an `epoll` set be woken by each write to a descriptor of the library's own.
+pub(crate) fn wakes_by_edges(epoll: c_int, fd: c_int) -> Outcome {
+    kernel::epoll_change(epoll, libc::EPOLL_CTL_ADD, fd, &EDGES)
 }
 
 /// What one `poll` sleeps on besides the program's own: readable once the carrier has rung

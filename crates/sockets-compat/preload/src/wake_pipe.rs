@@ -34,7 +34,7 @@ use landfall_socket_wakes::Shortcut;
 use crate::folder::group;
 use crate::kernel::{self, Errno, call};
 use crate::lock::Locked;
-use crate::{interest, sandbox};
+use crate::{bell, sandbox};
 
 /// A pipe of one page: no program has such, and a user may have many.
 const CAPACITY: c_int = 4096;
@@ -71,7 +71,7 @@ impl WakePipe {
     pub(crate) fn for_set(epoll: c_int) -> Option<Self> {
         support()?;
         let made = Self::new().ok()?;
-        made.watched_by(epoll).ok()?;
+        bell::wakes_by_edges(epoll, made.fd).ok()?;
         Some(made)
     }
 
@@ -91,14 +91,6 @@ impl WakePipe {
         made.number = number.ok_or(Errno(libc::EOVERFLOW))?;
         LOWEST.fetch_min(made.fd, Ordering::Relaxed);
         Ok(made)
-    }
-
-    fn watched_by(&self, epoll: c_int) -> Result<(), Errno> {
-        let edges = libc::epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLET) as u32,
-            u64: interest::NO_ENTRY,
-        };
-        kernel::epoll_change(epoll, libc::EPOLL_CTL_ADD, self.fd, &edges).map(|_| ())
     }
 
     pub(crate) const fn number(&self) -> u32 {
@@ -135,8 +127,8 @@ impl Drop for WakePipe {
 static POOL: Locked<Pool> = Locked::new(Pool { free: Vec::new(), open: Vec::new(), sleeps: 0 });
 /// This many threads sleep so at a time; others are woken by TCP.
 const MOST_SLEEPERS: usize = 8;
-/// A process that sleeps less often in `poll` needs none.
-const WORTH_A_PIPE: u32 = if cfg!(debug_assertions) { 2 } else { 4 };
+/// A set, or a process in `poll`, that sleeps less often needs none.
+pub(crate) const WORTH_A_PIPE: u32 = if cfg!(debug_assertions) { 2 } else { 4 };
 
 #[derive(Debug)]
 struct Pool {
@@ -345,7 +337,7 @@ fn support() -> Option<u64> {
 fn try_one() -> Result<u64, Errno> {
     let pipe = WakePipe::new()?;
     let epoll = call!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC)? as c_int;
-    let hears_each = pipe.watched_by(epoll).is_ok()
+    let hears_each = bell::wakes_by_edges(epoll, pipe.fd).is_ok()
         && (0..2).all(|_| {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
             let is_heard = write(pipe.fd)

@@ -8,10 +8,7 @@
 use libc::EPOLLOUT;
 
 use super::{Change, Entry, Interest, is_worth_a_look, shared_of};
-use crate::wake_pipe::WakePipe;
-
-/// Who sleeps less often needs none.
-const WORTH_A_PIPE: u32 = if cfg!(debug_assertions) { 2 } else { 4 };
+use crate::wake_pipe::{WORTH_A_PIPE, WakePipe};
 
 /// The pipe of a set, if it has one.
 #[derive(Debug, Default)]
