@@ -121,7 +121,8 @@ struct World {
     events: u64,
     /// How often each thing is cut off: faults may last at the same time.
     cut: BTreeMap<(u8, u8, bool), u32>,
-    frozen: Vec<u32>,
+    /// Until when the users of each host take no events, or did.
+    frozen_until: Vec<Instant>,
 }
 
 impl World {
@@ -148,8 +149,8 @@ impl World {
             (Stp::build(&mut ctx)?, Qpip::build(&mut ctx)?, Clan::build(&mut ctx)?);
         let mut todo: Vec<_> = plan.steps.iter().flat_map(moments).collect();
         todo.sort_by_key(|(at, _)| *at);
-        let (cut, frozen) = (BTreeMap::new(), vec![0; hosts]);
-        Ok(Self { ctx, stp, qpip, clan, todo: todo.into(), events: 0, cut, frozen })
+        let (cut, frozen_until) = (BTreeMap::new(), vec![Instant::ZERO; hosts]);
+        Ok(Self { ctx, stp, qpip, clan, todo: todo.into(), events: 0, cut, frozen_until })
     }
 
     fn parts(&mut self) -> (&mut Ctx, [&mut dyn Part; 3]) {
@@ -170,8 +171,8 @@ impl World {
                 return Ok(());
             }
             match todo {
-                Todo::Begin(act) => self.begin(act)?,
-                Todo::End(act) => self.end(act)?,
+                Todo::Begin(act) => self.begin(at, act)?,
+                Todo::End(act) => self.end(at, act)?,
             }
         }
         self.ctx.is_healed = true;
@@ -275,7 +276,7 @@ impl World {
         self.each(|part, ctx| part.apply(ctx, from, to, work));
     }
 
-    fn begin(&mut self, act: Act) -> Result<(), Error> {
+    fn begin(&mut self, at: Instant, act: Act) -> Result<(), Error> {
         self.ctx.is_severe |= act.is_severe();
         self.ctx.was_severe |= act.is_severe();
         if !act.is_work() {
@@ -285,7 +286,7 @@ impl World {
         match act {
             Act::Work { from, to, work } => self.work(from, to, work),
             Act::Restart { host } => self.each(|part, ctx| part.restart(ctx, host)),
-            Act::Freeze { host, .. } => self.freeze(host, true),
+            Act::Freeze { host, time } => self.freeze(host, at, at + time),
             Act::Unplug { host, plane, .. } => self.unplug(host, plane, true)?,
             Act::LinkDown { host, plane, .. } => {
                 if self.count_cut(host, plane, false, true) {
@@ -298,9 +299,9 @@ impl World {
         Ok(())
     }
 
-    fn end(&mut self, act: Act) -> Result<(), Error> {
+    fn end(&mut self, at: Instant, act: Act) -> Result<(), Error> {
         match act {
-            Act::Freeze { host, .. } => self.freeze(host, false),
+            Act::Freeze { host, .. } => self.thaw(host, at),
             Act::Unplug { host, plane, .. } => self.unplug(host, plane, false)?,
             Act::LinkDown { host, plane, .. } if self.count_cut(host, plane, false, false) => {
                 self.ctx.net.set_port(&mut self.ctx.sim, host, plane, true)?;
@@ -311,10 +312,23 @@ impl World {
         Ok(())
     }
 
-    fn freeze(&mut self, host: u8, is_frozen: bool) {
-        let count = &mut self.frozen[usize::from(host)];
-        *count = if is_frozen { *count + 1 } else { *count - 1 };
-        let is_frozen = *count > 0;
+    /// Who is frozen already is not frozen for longer: a host that answers nobody until callers
+    /// give up is another fault, and a severe one.
+    fn freeze(&mut self, host: u8, at: Instant, until: Instant) {
+        let frozen_until = &mut self.frozen_until[usize::from(host)];
+        if *frozen_until <= at {
+            *frozen_until = until;
+            self.set_frozen(host, true);
+        }
+    }
+
+    fn thaw(&mut self, host: u8, at: Instant) {
+        if self.frozen_until[usize::from(host)] == at {
+            self.set_frozen(host, false);
+        }
+    }
+
+    fn set_frozen(&mut self, host: u8, is_frozen: bool) {
         self.ctx.frozen[usize::from(host)] = is_frozen;
         self.each(|part, ctx| part.freeze(ctx, host, is_frozen));
     }

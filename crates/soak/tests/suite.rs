@@ -1,7 +1,9 @@
 //! This many runs of everything, and the proof that a fault is found: replayed, made smaller and
 //! drawn. Longer: `cargo run --release -p landfall-soak -- --seed 1 --minutes 60`.
 
-use landfall_soak::{Fault, Plan, Report, Totals, diagram, run, shrink};
+use std::time::Duration;
+
+use landfall_soak::{Act, Fault, Plan, Report, Totals, diagram, run, shrink};
 
 /// Seeds that the gate runs.
 const SEEDS: std::ops::Range<u64> = 1..120;
@@ -78,6 +80,24 @@ fn invariant_6_a_seed_is_a_run_byte_for_byte() {
         assert_eq!(of(&one), of(&other), "seed {seed}");
         assert_eq!(one.tally, other.tally, "seed {seed}");
     }
+}
+
+/// Once three freezes, each of which began before another was over, left a caller unanswered
+/// until it gave up.
+#[test]
+fn who_is_frozen_is_not_frozen_for_longer() {
+    let mut plan = Plan::draw(1_021_888);
+    let steps = [112, 117, 139, 148, 204, 299, 397].map(|at| plan.steps[at]);
+    plan.steps = steps.to_vec();
+    let mut until = Duration::ZERO;
+    let mut overlaps = 0;
+    for step in steps {
+        let Act::Freeze { time, .. } = step.act else { continue };
+        overlaps += usize::from(step.at < until);
+        until = until.max(step.at + time);
+    }
+    assert_eq!(overlaps, 3, "the plan is another: {steps:#?}");
+    expect_well(plan.seed, &run(&plan));
 }
 
 /// The first seed in which a planted fault is found.
