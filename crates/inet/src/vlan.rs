@@ -54,6 +54,53 @@ pub fn behind_tags(mut ethertype: u16, rest: &[u8]) -> Option<(u16, usize)> {
     Some((ethertype, len))
 }
 
+/// Takes the outer tag of an Ethernet frame away: its stations move up to what is behind the tag, so
+/// that the frame begins [`LEN`] bytes later. False: it has none.
+///
+/// ```
+/// use landfall_inet::vlan;
+///
+/// let mut frame = [[1; 6].as_slice(), &[2; 6], &[0x81, 0, 0, 42, 0x08, 0, 0x45]].concat();
+/// assert!(vlan::take_tag_away(&mut frame));
+/// assert_eq!(frame[vlan::LEN..], *[[1; 6].as_slice(), &[2; 6], &[0x08, 0, 0x45]].concat());
+/// assert!(!vlan::take_tag_away(&mut frame[vlan::LEN..]));
+/// ```
+pub fn take_tag_away(frame: &mut [u8]) -> bool {
+    const STATIONS: usize = 12;
+    let Some(ethertype) = frame.get(STATIONS..).and_then(|rest| rest.first_chunk()) else {
+        return false;
+    };
+    let is_tag = matches!(u16::from_be_bytes(*ethertype), ethernet::VLAN | ethernet::SERVICE_VLAN);
+    let has_tag = is_tag && frame.len() >= ethernet::LEN + LEN;
+    if has_tag {
+        frame.copy_within(..STATIONS, LEN);
+    }
+    has_tag
+}
+
+/// The VLANs of an Ethernet frame, outer first; 0 where there is none.
+///
+/// ```
+/// use landfall_inet::vlan;
+///
+/// let frame = [[1; 12].as_slice(), &[0x88, 0xa8, 0x20, 7, 0x81, 0, 0, 42, 0x08, 0]].concat();
+/// assert_eq!(vlan::ids(&frame), [7, 42]);
+/// ```
+#[must_use]
+pub fn ids(frame: &[u8]) -> [u16; 2] {
+    let mut ids = [0; 2];
+    let mut at = ethernet::LEN;
+    for id in &mut ids {
+        let ethertype = frame.get(at - 2..at).map_or(0, |two| u16::from_be_bytes([two[0], two[1]]));
+        let is_tag = matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN);
+        let tag = frame.get(at..).and_then(|rest| Header::ref_from_prefix(rest).ok());
+        let Some((tag, _)) = tag.filter(|_| is_tag) else { break };
+        *id = tag.id();
+        at += LEN;
+    }
+    ids
+}
+
 impl Header {
     /// A tag of a priority (3 bits) and the number of a VLAN (12 bits; 0 names none).
     #[must_use]

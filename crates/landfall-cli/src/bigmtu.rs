@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// A socket at this path, for `landfall bigmtu-ask`
     #[arg(long, value_name = "PATH", requires = "admission")]
     control: Option<PathBuf>,
+    /// Queues, each with a thread each way: one for each two processors, up to 4, if not said
+    #[arg(long, value_name = "COUNT")]
+    queues: Option<u16>,
     /// How frames come in
     #[arg(long, value_enum, default_value = "packet")]
     technique: ReceiveDriver,
@@ -144,6 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some((address, prefix)) = args.address {
         builder = builder.address(address, prefix);
     }
+    builder = args.queues.into_iter().fold(builder, |builder, count| builder.queues(count));
     if args.conventional {
         builder = builder.prediction(Prediction::Off);
     }

@@ -9,6 +9,7 @@
 //! | [`lanai`] | the LANai 9 of the QPIP paper |
 //! | [`machine`] | an adapter that runs a firmware: slots, rings, DMA, bus, processor, interrupts |
 //! | `node` | a node of the simulator: an engine on a host behind adapters (feature `std`) |
+//! | `runs` | runs of the simulator, each made once, several at a time (feature `std`) |
 //! | [`tigon`] | the Tigon-II: the Scheduled Transfer Protocol |
 //! | `reproduce` | the tables and figures of the papers, ours beside theirs (feature `std`) |
 //! | `world` | two hosts in the simulator, in which adapters are compared and measured (feature `std`) |
@@ -33,6 +34,8 @@ pub mod machine;
 pub mod node;
 #[cfg(feature = "std")]
 pub mod reproduce;
+#[cfg(feature = "std")]
+mod runs;
 pub mod tigon;
 #[cfg(feature = "std")]
 pub mod world;

@@ -13,7 +13,7 @@ use landfall_placement::{Area, Duration, Engine as _, Instant, Random, Refusal, 
 use landfall_simnet::{EngineConfig, EngineNode, LinkConfig, Memory};
 use nic_firmware_model::clan::{self, Clan, Entries, Tables};
 use nic_firmware_model::machine::{
-    Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
+    Adapter, BridgeCosts, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
 };
 use nic_firmware_model::node::NicNode;
 use nic_firmware_model::world::World;
@@ -29,7 +29,7 @@ const SLUGGISH: Costs = Costs {
     engines: Engines::One,
     bus: BusCosts::PCI_32_33,
     cut_through: 0,
-    recovery: Duration::ZERO,
+    bridge: BridgeCosts::NONE,
     report: 16,
     interrupts: Coalescing::After { time: Duration::from_micros(15), reports: 4 },
 };

@@ -12,7 +12,7 @@ use landfall_simnet::sim::Fate;
 use landfall_simnet::{EngineConfig, EngineNode, LinkConfig};
 use nic_firmware_model::clan::{self, Clan, Entries, Tables};
 use nic_firmware_model::machine::{
-    Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes,
+    Adapter, BridgeCosts, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes,
 };
 use nic_firmware_model::node::NicNode;
 use nic_firmware_model::world::World;
@@ -44,7 +44,7 @@ impl Two {
             engines: Engines::One,
             bus: BusCosts::PCI_32_33,
             cut_through: 0,
-            recovery: Duration::ZERO,
+            bridge: BridgeCosts::NONE,
             report: 0,
             interrupts: Coalescing::After { time: Duration::ZERO, reports: 1 },
         };

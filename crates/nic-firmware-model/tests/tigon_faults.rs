@@ -8,7 +8,7 @@ use std::rc::Rc;
 use landfall_placement::{Area, Duration, Instant, PathId, Random};
 use landfall_simnet::{EngineConfig, EngineNode, LinkConfig, Memory};
 use nic_firmware_model::machine::{
-    Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
+    Adapter, BridgeCosts, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
 };
 use nic_firmware_model::node::NicNode;
 use nic_firmware_model::tigon::{self, Reports, Tables, Tigon};
@@ -47,7 +47,7 @@ const SLUGGISH: Costs = Costs {
     engines: Engines::Two,
     bus: BusCosts::PCI_32_33,
     cut_through: 0,
-    recovery: Duration::ZERO,
+    bridge: BridgeCosts::NONE,
     report: 16,
     interrupts: Coalescing::After { time: Duration::from_micros(100), reports: 8 },
 };

@@ -133,9 +133,23 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
     for way in ways(group, Mode::Latency) {
         add_talk(group, way, 1);
     }
+    add_datagrams(group);
     if group.setting.pair.is_none() {
         group.lacks(("qpip", "packet"), Mode::Latency, NEEDS_CABLE);
     }
+}
+
+/// The same by QPIP's own UDP.
+pub(crate) const DATAGRAMS: &str = "datagrams";
+
+/// One byte there and back by datagrams, over the first way there is.
+pub(crate) fn add_datagrams(group: &mut Group<'_>) {
+    let Some((name, below)) = ways(group, Mode::Latency).first().copied() else { return };
+    let plan = group.setting.plan.clone().polling(Polling::Spin);
+    let named = subject(group, name, Mode::Latency, 1);
+    group.add(Subject { variant: Some(DATAGRAMS), ..named }, move || {
+        qpip::talk_by_datagrams(&plan, &Setup::over(below), 1)
+    });
 }
 
 fn add_talk<'a>(

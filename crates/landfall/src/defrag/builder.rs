@@ -45,7 +45,7 @@ pub struct ReceiverBuilder {
     pub(super) delivery: Delivery,
     pub(super) wanted: Wanted,
     pub(super) filter: Option<Filter>,
-    pub(super) vlan: Option<u16>,
+    pub(super) vlan: Option<(u16, Option<u16>)>,
     pub(super) hearing: CapturePoint,
     pub(super) config: Config,
     pages: u32,
@@ -132,7 +132,14 @@ impl ReceiverBuilder {
     /// For sockets and rings that hear [everything](CapturePoint::Everything). At the interface of
     /// the VLAN itself, where there is one, this is not needed.
     pub const fn vlan(mut self, id: u16) -> Self {
-        self.vlan = Some(id);
+        self.vlan = Some((id, None));
+        self
+    }
+
+    /// The same for a VLAN within a VLAN (IEEE 802.1ad): the frames of the customer's VLAN `inner` in
+    /// the service's `outer`. For techniques that [share memory](Technique::shares_memory).
+    pub const fn vlan_in_vlan(mut self, outer: u16, inner: u16) -> Self {
+        self.vlan = Some((outer, Some(inner)));
         self
     }
 

@@ -63,8 +63,9 @@ pub enum OpenError {
     },
     /// Frames of the VLAN cannot be heard so.
     #[error(
-        "frames of VLAN {id} cannot be heard here: take one of 1 to 4094, packet-ring or packet, all \
-         protocols (`CapturePoint::Everything`), and no gate; or open the VLAN's own interface"
+        "frames of VLAN {id} cannot be heard here: take one of 1 to 4094, packet-ring, xdp or (for one \
+         tag) packet, all protocols (`CapturePoint::Everything`), and no gate; or open the VLAN's own \
+         interface"
     )]
     NoVlan {
         /// Which.

@@ -28,9 +28,13 @@ impl ReceiverBuilder {
         self.config.frame_max = FRAME_MAX;
         self.config.burst = self.config.burst.min(MOST_DESCRIPTORS as u16);
         let technique = self.technique;
-        if let Some(id) = self.vlan {
-            let hears = self.hearing == CapturePoint::Everything && technique != Technique::Xdp;
-            if !hears || self.gate.is_some() || !(1..=VLAN_MOST).contains(&id) {
+        if let Some((id, inner)) = self.vlan {
+            let hears = technique == Technique::Xdp || self.hearing == CapturePoint::Everything;
+            // Where frames are taken apart as they come, the inner tag is in the way.
+            let hears = hears && (inner.is_none() || technique.shares_memory());
+            let are_numbers =
+                [id, inner.unwrap_or(id)].iter().all(|id| (1..=VLAN_MOST).contains(id));
+            if !hears || self.gate.is_some() || !are_numbers {
                 return Err(OpenError::NoVlan { id });
             }
         }
@@ -57,7 +61,7 @@ impl ReceiverBuilder {
                            and packets can be lent where they lie";
                 Ok((paths, Chosen { technique: Technique::PacketRing, why: why.to_owned() }))
             }
-            Err(OpenError::Path(error)) => {
+            Err(OpenError::Path(error)) if self.vlan.is_none_or(|(_, inner)| inner.is_none()) => {
                 let why = format!("the ring, which costs less, is not to be had: {error}");
                 let paths = self.open_packet(regions)?;
                 Ok((paths, Chosen { technique: Technique::Packet, why }))
@@ -74,7 +78,8 @@ impl ReceiverBuilder {
             (None, Wanted::Fragments) => ip.fragments(),
         };
         match self.vlan {
-            Some(id) => filter.vlan(id),
+            Some((outer, Some(inner))) => filter.vlan_in_vlan(outer, inner),
+            Some((id, None)) => filter.vlan(id),
             None => filter,
         }
     }
@@ -116,7 +121,11 @@ impl ReceiverBuilder {
         if self.wanted != Wanted::Fragments || self.filter.is_some() {
             return Err(OpenError::OnlyFragments);
         }
-        let queues = XdpQueue::open_all(&XdpConfig::fragments(self.interface.clone()), regions)?;
+        let mut config = XdpConfig::fragments(self.interface.clone());
+        if let Some((outer, inner)) = self.vlan {
+            config = config.fragments_of_vlan(outer, inner);
+        }
+        let queues = XdpQueue::open_all(&config, regions)?;
         let (found, members) = (queues.len(), regions.len());
         if found < members {
             return Err(OpenError::Members { members, found });

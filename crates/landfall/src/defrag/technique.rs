@@ -192,6 +192,35 @@ impl ReceiverStats {
     }
 }
 
+impl std::ops::AddAssign for ReceiverStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            packets,
+            joined,
+            gathered,
+            bytes_handed,
+            kernel_frames,
+            kernel_drops,
+            bursts,
+            starved,
+            held_up,
+            lost,
+            answers,
+        } = other;
+        self.packets += packets;
+        self.joined += joined;
+        self.gathered += gathered;
+        self.bytes_handed += bytes_handed;
+        self.kernel_frames += kernel_frames;
+        self.kernel_drops += kernel_drops;
+        self.bursts += bursts;
+        self.starved += starved;
+        self.held_up += held_up;
+        self.lost += lost;
+        self.answers += answers;
+    }
+}
+
 /// What a sender did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
@@ -209,4 +238,17 @@ pub struct SenderStats {
     pub blocked: u64,
     /// Times that admission control made it wait.
     pub throttled: u64,
+}
+
+impl std::ops::AddAssign for SenderStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { packets, cut_by_kernel, frames, failed, calls, blocked, throttled } = other;
+        self.packets += packets;
+        self.cut_by_kernel += cut_by_kernel;
+        self.frames += frames;
+        self.failed += failed;
+        self.calls += calls;
+        self.blocked += blocked;
+        self.throttled += throttled;
+    }
 }

@@ -2,7 +2,7 @@
 //! protocols on it. As an ordinary user each test skips with one line.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,6 +87,78 @@ fn datagrams_that_do_not_fit_are_cut_and_joined() {
         let joined = into.joined.joined;
         assert_eq!(joined.speculated + joined.conventional, cut, "{into:?}");
         assert_eq!((into.not_taken, out.not_cut, out.stuck), (0, 0, 0));
+    }
+}
+
+/// Several addresses at one end: what is between two of them has one queue, and others another.
+#[test]
+fn several_queues_share_what_comes_and_goes_by_addresses() {
+    require_namespaces!();
+    skip_unless!(why_no_ingress());
+    const SOURCES: u8 = 24;
+    const LENS: [usize; 4] = [100, 3000, 20_001, 60_000];
+    for technique in [Technique::Packet, Technique::PacketRing] {
+        let cable = cable();
+        let [a, b] = cable
+            .ends()
+            .map(|end| big(end, true, |builder| builder.queues(3).technique(technique)));
+        assert_eq!((a.queues(), b.queues()), (3, 3));
+        let receiver = socket(&cable.b, true, 7002);
+        let to = receiver.local_addr().unwrap();
+        find(&socket(&cable.a, true, 7003), &receiver, to);
+        for nth in 1..=SOURCES {
+            let from = Ipv4Addr::new(10, 98, nth, 7);
+            let address = format!("{from}/32");
+            run(&cable.a.namespace, &["ip", "address", "add", &address, "dev", "big0"]);
+            let bind = || cable.a.namespace.enter(|| UdpSocket::bind((from, 7001))).unwrap();
+            let sender = soon("bind", bind);
+            for len in LENS {
+                sender.send_to(&noise(nth.into(), len), to).unwrap();
+                let mut came = vec![0; 1 << 16];
+                let (len, _) = receiver.recv_from(&mut came).unwrap();
+                assert!(came[..len] == noise(nth.into(), len), "{len} bytes of {from}");
+            }
+        }
+        let cut = LENS.len() as u64 - 1;
+        let used = |big: &BigMtu, of: fn(&BigMtuStats) -> u64| {
+            let busy = big.queue_stats().iter().map(of).filter(|count| *count > 0).count();
+            assert!(busy > 1, "one queue had everything: {:?}", big.queue_stats());
+        };
+        let sent = |stats: &BigMtuStats| stats.cut.packets;
+        let joined =
+            |stats: &BigMtuStats| stats.joined.joined.speculated + stats.joined.joined.conventional;
+        soon("all is told", || {
+            let all = sent(&a.stats()).min(joined(&b.stats()));
+            if all >= u64::from(SOURCES) * cut {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        });
+        used(&a, sent);
+        used(&b, joined);
+        let (out, into) = (a.stop().unwrap(), b.stop().unwrap());
+        assert_eq!((into.not_taken, out.not_cut, out.stuck), (0, 0, 0), "{out:?} {into:?}");
+    }
+}
+
+/// Admission control lets one receiver choose, and each queue has its own.
+#[test]
+fn queues_that_cannot_be_are_refused() {
+    require_namespaces!();
+    let cable = cable();
+    let start = |adjust: fn(BigMtuBuilder) -> BigMtuBuilder| {
+        let builder = adjust(BigMtu::builder(cable.a.name.as_str()));
+        cable.a.namespace.enter(|| builder.start().map(drop)).unwrap().unwrap_err()
+    };
+    let error = start(|builder| builder.queues(2).admission().plaintext());
+    assert!(matches!(error, BigMtuError::AdmissionWithQueues(2)), "{error}");
+    for count in [0, 65] {
+        let error = match count {
+            0 => start(|builder| builder.queues(0)),
+            _ => start(|builder| builder.queues(65)),
+        };
+        assert!(matches!(error, BigMtuError::Queues(found) if found == count), "{error}");
     }
 }
 

@@ -218,7 +218,7 @@ fn fragments_of_a_vlan_are_joined_at_its_interface() {
 }
 
 /// The frames of a datagram, each behind a tag.
-fn tagged_frames(cable: &VethPair, vlan: u16, number: u32) -> Vec<Vec<u8>> {
+fn tagged_frames(cable: &VethPair, tags: &[(u16, u16)], number: u32) -> Vec<Vec<u8>> {
     let payload = payload(number, 8000);
     let mut sum = InternetSum::new();
     sum.add(&payload);
@@ -229,11 +229,59 @@ fn tagged_frames(cable: &VethPair, vlan: u16, number: u32) -> Vec<Vec<u8>> {
     let frame = |piece: spec_defrag::cut::Piece| {
         let (start, len) = (piece.payload.offset as usize, piece.payload.len as usize);
         let (stations, rest) = piece.head.split_at(12);
-        // IEEE 802.1Q, with a priority.
-        let tag = [0x8100u16.to_be_bytes(), (vlan | 0xa000).to_be_bytes()].concat();
-        [stations, &tag, rest, &payload[start..start + len]].concat()
+        // With a priority.
+        let tag = |(kind, vlan): &(u16, u16)| [kind.to_be_bytes(), (vlan | 0xa000).to_be_bytes()];
+        let tags = tags.iter().map(tag).collect::<Vec<_>>().concat().concat();
+        [stations, &tags, rest, &payload[start..start + len]].concat()
     };
     pieces.map(frame).collect()
+}
+
+/// The kinds of tags: of customers (IEEE 802.1Q), and of services (802.1ad).
+const CUSTOMER: u16 = 0x8100;
+const SERVICE: u16 = 0x88a8;
+
+/// What one receiver is for: its VLANs, and the tags by which its frames have them.
+type OfVlan<'a> = (&'a dyn Fn(ReceiverBuilder) -> ReceiverBuilder, &'a [(u16, u16)]);
+
+/// Sends the same identifications to each of these VLANs in turns, and to none; each receiver has
+/// all datagrams of its own, with numbers of their own, and no others.
+fn check_vlans(technique: Technique, vlans: &[OfVlan<'_>]) {
+    const EACH: u32 = 10;
+    let cable = cable();
+    let open = |of: &dyn Fn(ReceiverBuilder) -> ReceiverBuilder| {
+        let builder = Receiver::builder(cable.b.name.as_str()).seed(SEED).patience(PATIENCE);
+        let builder = of(builder.technique(technique));
+        cable.b.namespace.enter(|| builder.open()).unwrap().unwrap()
+    };
+    let mut receivers: Vec<_> = vlans.iter().map(|(of, _)| open(*of)).collect();
+    let mut sender = sender_as(&cable.a, |builder| builder);
+    for number in 0..EACH {
+        let all = (0..).zip(vlans).map(|(nth, (_, tags))| (*tags, number + 100 * nth));
+        // Frames without tags, if nobody wants those.
+        let is_heard = vlans.iter().any(|(_, tags)| tags.is_empty());
+        let bare = (!is_heard).then_some((&[][..], number + 900));
+        let frames = |(tags, number)| tagged_frames(&cable, tags, number).into_iter();
+        let mut all: Vec<_> = all.chain(bare).map(frames).collect();
+        loop {
+            let frames: Vec<_> = all.iter_mut().filter_map(Iterator::next).collect();
+            for frame in &frames {
+                let memory = sender.register(Memory::from_bytes(&frame[60..])).unwrap();
+                let body = memory.part(0, frame.len() as u32 - 60).unwrap();
+                sender.send(&[Outgoing { head: &frame[..60], body }]).unwrap();
+            }
+            if frames.is_empty() {
+                break;
+            }
+        }
+    }
+    for (nth, receiver) in (0..).zip(&mut receivers) {
+        let came = receive_all(std::slice::from_mut(receiver), EACH as usize);
+        let numbers: Vec<_> = came[0].0.keys().map(|(_, number)| *number).collect();
+        let first = 100 * nth;
+        assert_eq!(numbers, (first..first + EACH).collect::<Vec<_>>(), "{technique}");
+        assert!(receiver.receive(Duration::from_millis(20)).unwrap().is_none(), "{technique}");
+    }
 }
 
 /// At the interface below: frames have tags on the wire. Fragments of two VLANs, of the same name
@@ -241,40 +289,50 @@ fn tagged_frames(cable: &VethPair, vlan: u16, number: u32) -> Vec<Vec<u8>> {
 #[test]
 fn fragments_with_a_tag_are_joined_at_the_interface_below() {
     require_namespaces!();
-    let cable = cable();
     for technique in [Technique::Auto, Technique::Packet] {
-        let open = |vlan| {
-            receiver_as(&cable.b, |builder| builder.technique(technique).vlan(vlan)).unwrap()
-        };
-        let mut of_vlan = [5, 6].map(|vlan| (vlan, open(vlan)));
-        let mut untagged = receiver_as(&cable.b, |builder| builder.technique(technique)).unwrap();
-        let mut sender = sender_as(&cable.a, |builder| builder);
-        for number in 0..10 {
-            // The same identification in both: their numbers differ, and so do their bytes.
-            let [five, six] =
-                [5, 6].map(|vlan| tagged_frames(&cable, vlan, number + 100 * u32::from(vlan == 6)));
-            for frame in five.into_iter().zip(six).flat_map(|(five, six)| [five, six]) {
-                let memory = sender.register(Memory::from_bytes(&frame[60..])).unwrap();
-                let body = memory.part(0, frame.len() as u32 - 60).unwrap();
-                sender.send(&[Outgoing { head: &frame[..60], body }]).unwrap();
-            }
-        }
-        for (vlan, receiver) in &mut of_vlan {
-            let came = receive_all(std::slice::from_mut(receiver), 10);
-            let first = 100 * u32::from(*vlan == 6);
-            let numbers: Vec<_> = came[0].0.keys().map(|(_, number)| *number).collect();
-            assert_eq!(numbers, (first..first + 10).collect::<Vec<_>>(), "{technique}");
-        }
-        assert!(untagged.receive(Duration::from_millis(50)).unwrap().is_none(), "{technique}");
+        let [five, six] = [5, 6].map(|id| move |builder: ReceiverBuilder| builder.vlan(id));
+        let untagged = |builder| builder;
+        check_vlans(
+            technique,
+            &[(&five, &[(CUSTOMER, 5)]), (&six, &[(CUSTOMER, 6)]), (&untagged, &[])],
+        );
     }
+    let cable = cable();
     for refused in [
         receiver_as(&cable.b, |builder| builder.vlan(0)),
         receiver_as(&cable.b, |builder| builder.vlan(4095)),
-        receiver_as(&cable.b, |builder| builder.vlan(5).technique(Technique::Xdp)),
+        receiver_as(&cable.b, |builder| builder.vlan_in_vlan(5, 4095)),
+        receiver_as(&cable.b, |builder| builder.vlan_in_vlan(5, 6).technique(Technique::Packet)),
         receiver_as(&cable.b, |builder| builder.vlan(5).gate()),
     ] {
         assert!(matches!(refused, Err(OpenError::NoVlan { .. })), "{refused:?}");
     }
+}
+
+/// A VLAN within a VLAN: both numbers count, and their order does.
+#[test]
+fn fragments_with_two_tags_are_joined_at_the_interface_below() {
+    require_namespaces!();
+    let [ours, inner, outer] = [(5, 7), (5, 8), (7, 5)]
+        .map(|(outer, inner)| move |builder: ReceiverBuilder| builder.vlan_in_vlan(outer, inner));
+    check_vlans(
+        Technique::Auto,
+        &[
+            (&ours, &[(SERVICE, 5), (CUSTOMER, 7)]),
+            (&inner, &[(SERVICE, 5), (CUSTOMER, 8)]),
+            (&outer, &[(CUSTOMER, 7), (CUSTOMER, 5)]),
+        ],
+    );
+}
+
+/// With AF_XDP a program of the kernel looks at the tags; an interface has one.
+#[test]
+fn xdp_hears_fragments_with_tags() {
+    require_namespaces!();
+    let five = |builder: ReceiverBuilder| builder.vlan(5);
+    check_vlans(Technique::Xdp, &[(&five, &[(CUSTOMER, 5)])]);
+    let two = |builder: ReceiverBuilder| builder.vlan_in_vlan(5, 7);
+    check_vlans(Technique::Xdp, &[(&two, &[(SERVICE, 5), (CUSTOMER, 7)])]);
 }
 
 /// Sends pages with these numbers, over IPv4.

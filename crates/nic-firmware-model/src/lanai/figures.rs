@@ -15,6 +15,7 @@ use super::stages::{Account, Helps, Load, Paper, StageCosts};
 use super::switch::SwitchDesign;
 use crate::firmware::{Meter, Stage};
 use crate::machine::{BusCosts, Costs, Sizes};
+use crate::runs;
 
 /// The constants of a run.
 #[derive(Clone, Copy, Debug)]
@@ -269,6 +270,10 @@ struct Began {
 /// microseconds; nothing where it did not come back.
 #[must_use]
 pub fn round_trip(design: &Design, protocol: Protocol) -> Option<f64> {
+    runs::once("lanai round_trip", &(design, protocol), || run_round_trip(design, protocol))
+}
+
+fn run_round_trip(design: &Design, protocol: Protocol) -> Option<f64> {
     let mut pair = Pair::connected(design, 16_384 + 100, Mapping::Segment, (0, 64));
     let mut to = None;
     if protocol == Protocol::Udp {
@@ -318,6 +323,10 @@ pub struct Stream {
 /// nothing where they did not come.
 #[must_use]
 pub fn stream(design: &Design, mtu: u32, chunks: u64) -> Option<Stream> {
+    runs::once("lanai stream", &(design, mtu, chunks), || run_stream(design, mtu, chunks))
+}
+
+fn run_stream(design: &Design, mtu: u32, chunks: u64) -> Option<Stream> {
     let bytes = chunks as usize * CHUNK as usize;
     let mut pair = Pair::connected(design, mtu, Mapping::Message, (bytes, chunks));
     for chunk in 0..chunks {
@@ -408,6 +417,10 @@ impl Blocks {
 /// come.
 #[must_use]
 pub fn blocks(design: &Design, mtu: u32, traffic: &Traffic) -> Option<Blocks> {
+    runs::once("lanai blocks", &(design, mtu, traffic), || run_blocks(design, mtu, traffic))
+}
+
+fn run_blocks(design: &Design, mtu: u32, traffic: &Traffic) -> Option<Blocks> {
     let [there, back] = traffic.lengths();
     let all = traffic.count as usize * (there + back) as usize;
     let mut pair = Pair::connected(design, mtu, Mapping::Message, (all, traffic.count));

@@ -42,6 +42,16 @@ impl Dma {
         done
     }
 
+    /// Moves `bytes` behind those of the last transfer, in one with it.
+    #[inline]
+    pub fn go_on(&mut self, now: Instant, bytes: u64, bus: &mut Bus) -> Instant {
+        let start = now.max(self.free_at);
+        let done = bus.go_on(start, bytes, time_of(bytes, self.costs.rate));
+        self.free_at = done;
+        self.bytes += bytes;
+        done
+    }
+
     /// What was under way is forgotten.
     pub fn reset(&mut self) {
         self.free_at = Instant::ZERO;
@@ -101,7 +111,24 @@ impl Bus {
     /// how long it takes where the bus is faster than who drives it.
     #[inline]
     pub fn transfer(&mut self, from: Instant, bytes: u64, least: Duration) -> Instant {
-        let time = (self.costs.transaction + time_of(bytes, self.costs.rate)).max(least);
+        self.occupy(from, self.time_of(bytes).max(least))
+    }
+
+    /// The same for one that goes on with the last, without a transaction of its own.
+    #[inline]
+    pub fn go_on(&mut self, from: Instant, bytes: u64, least: Duration) -> Instant {
+        self.occupy(from, time_of(bytes, self.costs.rate).max(least))
+    }
+
+    /// How long a transfer has it.
+    #[must_use]
+    #[inline]
+    pub fn time_of(&self, bytes: u64) -> Duration {
+        self.costs.transaction + time_of(bytes, self.costs.rate)
+    }
+
+    #[inline]
+    fn occupy(&mut self, from: Instant, time: Duration) -> Instant {
         let start = from.max(self.busy_until);
         self.busy_until = start + time;
         self.busy = self.busy.saturating_add(time);

@@ -125,8 +125,8 @@ impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
             return false;
         }
         let Some(slot) = self.slots.take(frame.bytes.len(), about) else { return false };
-        for (place, byte) in self.slots.bytes_mut(slot).iter_mut().zip(frame.bytes) {
-            *place = *byte;
+        if let Some(place) = self.slots.bytes_mut(slot).get_mut(..frame.bytes.len()) {
+            place.copy_from_slice(frame.bytes);
         }
         self.arrivals.push(slot)
     }

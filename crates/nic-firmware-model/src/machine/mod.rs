@@ -7,6 +7,7 @@
 //! | `parts` | [`Parts`] and [`Sizes`]: what it is made of, in storage that is handed in; [`Costs`]: what everything costs, with [`Costs::OFF`] all at the same instant |
 //! | `ring`, `slots`, `ring` | [`Store`]: storage that is owned or handed in; tables of fixed size in it |
 //! | `requests` | [`Requests`]: work requests in a ring of the host, and their [`Doorbells`], fetched before their command is obeyed |
+//! | `bridge` | what a host's bridge needs between bursts, and how it locks |
 //! | `dma` | who takes that time: DMA engines and their bus, the processor, the host's interrupts |
 //!
 //! Time: anyone who runs an adapter calls [`Adapter::run`] when
@@ -16,6 +17,7 @@
 //! What does not live here: protocols, the host's own costs.
 
 mod adapter;
+mod bridge;
 mod dma;
 mod inbound;
 mod outbound;
@@ -27,6 +29,7 @@ mod slots;
 mod tests;
 
 pub use adapter::{Adapter, Counters, Full, HostOrder, Upcall};
+pub use bridge::{BridgeCosts, Lock};
 pub use dma::{Bus, BusCosts, Dma};
 pub use inbound::{Coalescing, FrameInfo, FrameProgress, HostWrite, Inbound, Interrupt, Pending};
 pub use outbound::{Departure, Leg, Order, Outbound, Route, Send};

@@ -4,6 +4,7 @@
 use landfall_placement::{Duration, Instant};
 
 use super::adapter::{HostOrder, Upcall};
+use super::bridge::BridgeCosts;
 use super::dma::BusCosts;
 use super::inbound::{Coalescing, FrameInfo, Inbound};
 use super::outbound::Outbound;
@@ -141,8 +142,8 @@ pub struct Costs {
     /// it is still being fetched, and is written to the host while it comes. 0: each is
     /// stored.
     pub cut_through: u64,
-    /// After each payload that is written to the host, for so long its bridge takes nothing.
-    pub recovery: Duration,
+    /// What the bridge of the host needs for payloads.
+    pub bridge: BridgeCosts,
     /// How many bytes a report has that is written to the host; 0: it comes along
     /// with the last payload, and costs nothing.
     pub report: u32,
@@ -159,7 +160,7 @@ impl Costs {
         engines: Engines::Two,
         bus: BusCosts { rate: 0, transaction: Duration::ZERO },
         cut_through: 0,
-        recovery: Duration::ZERO,
+        bridge: BridgeCosts::NONE,
         report: 0,
         interrupts: Coalescing::Watched,
     };

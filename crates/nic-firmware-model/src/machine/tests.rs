@@ -178,7 +178,7 @@ fn slow() -> Costs {
         engines: Engines::Two,
         bus: BusCosts { rate: 50_000_000, transaction: Duration::from_nanos(100) },
         cut_through: 0,
-        recovery: Duration::ZERO,
+        bridge: BridgeCosts::NONE,
         report: 16,
         interrupts: Coalescing::After { time: Duration::from_micros(50), reports: 4 },
     }

@@ -3,14 +3,15 @@
 //! Two 530 MHz Alphas under Linux 2.2, an adapter with one DMA engine in each, frame by frame
 //! ([`crate::clan::figures`]): the steps that the paper times by themselves, a system call, a
 //! process that is woken, an interrupt, the way through an adapter, are what hosts and
-//! adapters are charged. Figure 7 is the bridge's, word by word.
+//! adapters are charged.
 
 use core::time::Duration;
 
 use crate::clan::figures::{
     self, ACKNOWLEDGED, Design as Machine, IpCosts, Requests, SOCKET_BUFFER,
 };
-use crate::clan::{Bridge, Cycles};
+use crate::clan::{Cycles, DMA_BURST, LOCK, PIO_BURST, STALL, cycles};
+use crate::machine::Lock;
 use crate::node::SocketCosts;
 
 use super::exhibit::Constant;
@@ -22,7 +23,7 @@ const PEAK: f64 = 910.0;
 const BUS: f64 = 1056.0;
 const BUS_CLOCK: u64 = 33_000_000;
 /// So long that its beginning does not count.
-const LONG: u32 = 1 << 20;
+const LONG: u32 = 128 << 10;
 /// Headers of IPv4, and of TCP with time stamps.
 const HEADERS: u32 = 52;
 
@@ -35,18 +36,17 @@ struct Assumed {
     ack: Duration,
     /// Copying a mebibyte to or from a program.
     copy: Duration,
-    /// The bridge, for what programs of the other side write.
-    bridge: Bridge,
     /// The hosts and their adapters.
     design: Machine,
+    /// How their bridges lock where programs write much.
+    lock: Lock,
 }
 
 impl Default for Assumed {
     fn default() -> Self {
         let stack = Duration::from_nanos(29_900);
         let copy = Duration::from_secs_f64(f64::from(1 << 20) * 2.0 / 300e6);
-        let (bridge, design) = (Bridge::PIO, Machine::PAPER);
-        Self { stack, ack: stack / 4, copy, bridge, design }
+        Self { stack, ack: stack / 4, copy, design: Machine::PAPER, lock: LOCK }
     }
 }
 
@@ -56,13 +56,12 @@ const COPY: &str = "copy, each byte (read and written)";
 const TAKEN: &str = "the processor's share of an interrupt";
 const LOGIC: &str = "the adapter's logic: a command, and comparing with tripwires";
 const CABLE: &str = "length of the link";
-const FIFO: &str = "words in the FIFO of the bridge";
+const FIFO: &str = "bytes in the FIFO of the bridge";
 const BACK_OFF: &str = "cycles that the adapter backs off when the bridge has locked";
 const RECOVERS: &str = "cycles after which the bridge has recovered";
-const FEED: &str = "words that the sender's bus and the link deliver in a cycle";
 
 impl Assumed {
-    const ALL: [Variable<Self>; 10] = [
+    const ALL: [Variable<Self>; 9] = [
         (STACK, |it, by| it.stack = times(it.stack, by)),
         (ACK, |it, by| it.ack = times(it.ack, by)),
         (COPY, |it, by| it.copy = times(it.copy, by)),
@@ -73,10 +72,9 @@ impl Assumed {
             }
         }),
         (CABLE, |it, by| it.design.delay = times(it.design.delay, by)),
-        (FIFO, |it, by| it.bridge.fifo = (f64::from(it.bridge.fifo) * by) as u32),
-        (BACK_OFF, |it, by| it.bridge.back_off = (f64::from(it.bridge.back_off) * by) as u32),
-        (RECOVERS, |it, by| it.bridge.recovers = (f64::from(it.bridge.recovers) * by) as u32),
-        (FEED, |it, by| it.bridge.feed = (f64::from(it.bridge.feed) * by) as u32),
+        (FIFO, |it, by| it.lock.fifo = (f64::from(it.lock.fifo) * by) as u32),
+        (BACK_OFF, |it, by| it.lock.back_off = times(it.lock.back_off, by)),
+        (RECOVERS, |it, by| it.lock.recovers = times(it.lock.recovers, by)),
     ];
 
     fn ip(&self) -> IpCosts {
@@ -84,18 +82,6 @@ impl Assumed {
         let host = SocketCosts { packet: stack / 2, ack, copy };
         IpCosts { host, headers: HEADERS }
     }
-}
-
-/// The same bridge, for what DMA of the other side sends.
-const fn for_dma(bridge: Bridge) -> Bridge {
-    Bridge { burst: Bridge::DMA_BURST, locks: false, back_off: 0, ..bridge }
-}
-
-/// Megabits per second with which the bridge of the receiver passes this many bytes on,
-/// cycle by cycle.
-fn through(bridge: &Bridge, bytes: u32) -> f64 {
-    let words = bytes / 4;
-    bridge.pass(words).rate(words, BUS_CLOCK) as f64 * 32.0 / 1e6
 }
 
 /// Microseconds of something that was run; what did not come back has no value.
@@ -108,9 +94,16 @@ fn megabits(rate: Option<f64>) -> f64 {
     rate.map_or(f64::NAN, |rate| rate / 1e6)
 }
 
-fn section_5_2(Assumed { bridge, design, .. }: &Assumed) -> Exhibit {
-    let (bridge, design) = (*bridge, design);
-    let raw = |design: &Machine, is_dma| megabits(figures::raw(design, is_dma));
+/// Of one message, the same.
+fn raw(design: &Machine, len: u32, is_dma: bool) -> f64 {
+    megabits(figures::raw(design, len, is_dma).map(|it| it.rate))
+}
+
+fn section_5_2(Assumed { design, .. }: &Assumed) -> Exhibit {
+    // The transaction is among its cycles.
+    let mut one_cycle = *design;
+    one_cycle.costs.bus.transaction = cycles(1);
+    let one_cycle = one_cycle.with_stall(1);
     Exhibit {
         design: Design::Clan,
         name: "Section 5.2",
@@ -127,45 +120,39 @@ fn section_5_2(Assumed { bridge, design, .. }: &Assumed) -> Exhibit {
             ),
             Row::new(
                 "peak with DMA, bursts of 256 words, Mbit/s",
-                vec![Value::fitted(PEAK, through(&for_dma(bridge), LONG))],
-            ),
-            Row::new(
-                "the same from memory to memory, frame by frame, Mbit/s",
-                vec![Value::restated(PEAK, raw(design, true))],
+                vec![Value::fitted(PEAK, raw(design, LONG, true))],
             ),
             Row::new(
                 "the same if a burst stalled for one cycle, as the paper says it does, Mbit/s",
-                vec![Value::alone(through(&Bridge { stall: 1, ..for_dma(bridge) }, LONG))],
+                vec![Value::alone(raw(&one_cycle, LONG, true))],
             ),
             Row::new(
                 "programmed I/O, bursts of 16 words, a bridge that never locks, Mbit/s",
-                vec![Value::alone(through(&Bridge { locks: false, ..bridge }, LONG))],
-            ),
-            Row::new(
-                "programmed I/O from memory to memory, frame by frame, Mbit/s",
-                vec![Value::alone(raw(design, false))],
+                vec![Value::alone(raw(design, LONG, false))],
             ),
             Row::new(
                 "programmed I/O, its bursts joined by the receiver, Mbit/s",
-                vec![Value::alone(through(&bridge.joined(), LONG))],
+                vec![Value::alone(raw(&design.joining(), LONG, false))],
             ),
         ],
         remarks: vec![
             "\"Peak bandwidth is 910 Mbit/s, and is limited by a stall for one cycle on the \
              receiving V3 PCI bridge at the start of each burst\": with bursts of 256 words and \
-             one cycle it would be 1052. The model needs 41 cycles for the paper's 910, and \
-             does not know what the other 40 are.",
+             one cycle it would be that of the bus, but for what the adapter does between bursts. The \
+             model needs 41 cycles for the paper's 910, and does not know what the other 40 are.",
             "The paper expects programmed I/O to be \"very similar to that of DMA\" once bursts \
              are joined, and states no other value of Figure 7.",
         ],
     }
 }
 
-fn figure_7(bridge: Bridge) -> Exhibit {
+fn figure_7(Assumed { design, lock, .. }: &Assumed) -> Exhibit {
+    let unnoticed = Lock { back_off: Duration::ZERO, ..*lock };
+    let stores = [design.with_lock(*lock), design.with_lock(unnoticed), design.joining()];
     let rows = [256, 512, 1024, 2048, 4096, 16_384, 65_536].map(|bytes| {
-        let bridges = [for_dma(bridge), bridge, Bridge { back_off: 0, ..bridge }, bridge.joined()];
-        let values = bridges.map(|bridge| Value::alone(through(&bridge, bytes)));
-        Row::new(format!("{bytes} bytes"), values.to_vec())
+        let stored = stores.map(|design| Value::alone(raw(&design, bytes, false)));
+        let values = [vec![Value::alone(raw(design, bytes, true))], stored.to_vec()].concat();
+        Row::new(format!("{bytes} bytes"), values)
     });
     Exhibit {
         design: Design::Clan,
@@ -179,17 +166,19 @@ fn figure_7(bridge: Bridge) -> Exhibit {
         ],
         rows: rows.to_vec(),
         remarks: vec![
-            "Word by word through the receiving bridge: a stall before each burst, and a FIFO \
-             that locks when programmed writes find it full; then words leave singly until the \
-             adapter, which backs off, has let it recover. The longer a message, the more of it \
-             meets a full FIFO: \"This effect causes the negative gradient\".",
-            "When exactly the bridge locks, the size of its FIFO (80 words) and the time that the \
+            "Frame by frame, from one host's memory to the other's, where a program looks all the \
+             time. The receiver's bridge stalls before each burst, and locks when programmed writes \
+             find its FIFO full; then words leave singly until the adapter, which backs off, has \
+             let it recover. The longer a message, the more of it meets a full FIFO: \"This effect \
+             causes the negative gradient\".",
+            "A FIFO that is full takes more than 80 words at once, which no other figure has: there the \
+             bridge never locks.",
+            "When exactly the bridge locks, the size of its FIFO (320 bytes) and the time that the \
              adapter backs off (384 cycles, of which 128 until it has recovered) are assumed: the \
              paper says that the slope is negative, and not how steep.",
-            "What feeds the bridge is assumed to be no limit: a word in each cycle of the sender's \
-             bus, over a link of 1.5 Gbit/s that is faster. The paper names no limit but the \
-             receiving bridge; what the bridge and the write buffers of the sender do it does not \
-             say.",
+            "What the bridge and the write buffers of the sender do the paper does not say; the \
+             model's sender stores a word in each cycle of its bus, for as long as its adapter takes \
+             them.",
             "Small messages are shown without what blocks at their ends, which the paper could \
              not measure below 256 bytes: one burst has no stall within it.",
         ],
@@ -208,8 +197,10 @@ fn half(design: &Machine, chains: bool) -> f64 {
     f64::from(enough * 8)
 }
 
-fn the_next_adapter(Assumed { bridge, design, .. }: &Assumed, halves: [f64; 2]) -> Exhibit {
-    let [joined, peak] = [bridge.joined(), *bridge].map(|bridge| through(&bridge, LONG));
+fn the_next_adapter(assumed: &Assumed, halves: [f64; 2]) -> Exhibit {
+    let Assumed { design, lock, .. } = assumed;
+    let [joined, peak] =
+        [design.joining(), design.with_lock(*lock)].map(|it| raw(&it, LONG, false));
     let [now, chained] = halves;
     let server = |design: &Machine, sleeps| micros(figures::round_trip(design, 1, sleeps));
     let [idle, busy] = [true, false].map(|sleeps| server(design, sleeps));
@@ -515,38 +506,33 @@ fn of_tcp() -> Vec<Constant> {
 }
 
 fn of_the_bridge() -> Vec<Constant> {
-    let Bridge { fifo, burst, stall, feed, locks: _, back_off, recovers, joins: _ } = Bridge::PIO;
+    let Lock { fifo, word, longest: _, back_off, recovers } = LOCK;
+    let in_cycles = |time: Duration| (time.as_secs_f64() * BUS_CLOCK as f64).round();
     vec![
         Constant::given(
             "words of a burst with DMA",
-            f64::from(Bridge::DMA_BURST),
+            f64::from(DMA_BURST / word),
             "",
             "5.2: \"256 DWORDS for DMA traffic\"",
         ),
         Constant::given(
             "words of a burst with programmed I/O",
-            f64::from(burst),
+            f64::from(PIO_BURST / word),
             "",
             "5.2: \"16 DWORD bursts on the PCI bus for PIO traffic\"",
         ),
         Constant::given("peak", PEAK, "Mbit/s", "5.2: \"Peak bandwidth is 910 Mbit/s\""),
-        Constant::assumed(FIFO, f64::from(fifo), "", "640 bytes, for both directions"),
+        Constant::assumed(FIFO, f64::from(fifo), "", "half of 640, for both directions"),
         Constant::assumed(
             BACK_OFF,
-            f64::from(back_off),
+            in_cycles(back_off),
             "",
             "5.2 says that it does, and not how long",
         ),
-        Constant::assumed(RECOVERS, f64::from(recovers), "", "the same"),
-        Constant::assumed(
-            FEED,
-            f64::from(feed) / 1e3,
-            "",
-            "one: no limit but the receiving bridge",
-        ),
+        Constant::assumed(RECOVERS, in_cycles(recovers), "", "the same"),
         Constant::fitted(
             "bus cycles beside the words, each burst",
-            f64::from(stall),
+            f64::from(STALL),
             "",
             "5.2: \"Peak bandwidth is 910 Mbit/s\". The paper says that a burst stalls for one cycle: \
              what that gives stands in section 5.2's table",
@@ -564,7 +550,7 @@ fn with(assumed: &Assumed) -> Vec<Exhibit> {
     let halves = [false, true].map(|chains| half(&assumed.design, chains));
     vec![
         section_5_2(assumed),
-        figure_7(assumed.bridge),
+        figure_7(assumed),
         section_5_3(assumed),
         figure_8(assumed),
         figure_9(assumed),

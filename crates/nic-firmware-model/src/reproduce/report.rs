@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 use super::exhibit::{Constant, Design, Exhibit, MET, Note, Provenance, Row, Value};
 use super::sensitivity::{Change, Effect};
 use super::{beyond, clan, defrag, qpip, stp};
+use crate::runs;
 
 /// What the model says of one paper, or of what none of them says.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +120,8 @@ pub struct Summary {
 #[must_use]
 pub fn chapters() -> Vec<Chapter> {
     let papers = [Design::Stp, Design::Qpip, Design::Defrag, Design::Clan];
-    papers.into_iter().map(Some).chain([None]).map(Chapter::of).collect()
+    let all: Vec<_> = papers.into_iter().map(Some).chain([None]).collect();
+    runs::each(&all, |design| Chapter::of(*design))
 }
 
 const TITLE: &str = "# The papers, reproduced\n";

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::exhibit::{Exhibit, MET};
+use crate::runs;
 
 /// An assumed constant: its name, and how it is varied.
 pub type Variable<I> = (&'static str, fn(&mut I, f64));
@@ -33,23 +34,31 @@ pub struct Effect {
     pub doubled: Change,
 }
 
-/// Varies each constant by itself.
+/// Varies each constant by itself. Runs that a constant does not touch are not made again.
 #[must_use]
-pub fn of<I: Clone>(
+pub fn of<I: Clone + Sync>(
     inputs: &I,
     variables: &[Variable<I>],
-    run: impl Fn(&I) -> Vec<Exhibit>,
+    run: impl Fn(&I) -> Vec<Exhibit> + Sync,
 ) -> Vec<Effect> {
     let usual = run(inputs);
-    let with = |vary: fn(&mut I, f64), by: f64| {
-        let mut inputs = inputs.clone();
-        vary(&mut inputs, by);
-        compare(&usual, &run(&inputs))
-    };
-    variables
+    let changed: Vec<_> = variables
         .iter()
-        .map(|&(name, vary)| Effect { name, halved: with(vary, 0.5), doubled: with(vary, 2.0) })
-        .collect()
+        .flat_map(|&(_, vary)| {
+            [0.5, 2.0].map(|by| {
+                let mut inputs = inputs.clone();
+                vary(&mut inputs, by);
+                inputs
+            })
+        })
+        .collect();
+    let changes = runs::each(&changed, |inputs| compare(&usual, &run(inputs)));
+    let effects = variables.iter().zip(changes.chunks_exact(2));
+    let effect = |(&(name, _), both): (&Variable<I>, &[Change])| {
+        let [halved, doubled] = both else { return None };
+        Some(Effect { name, halved: halved.clone(), doubled: doubled.clone() })
+    };
+    effects.filter_map(effect).collect()
 }
 
 fn compare(usual: &[Exhibit], other: &[Exhibit]) -> Change {

@@ -19,6 +19,7 @@ use stp_core::{Admission, Connect, ConnectionId, Endpoint, Event, RemoteRegion, 
 use super::{COSTS, Cycles};
 use crate::machine::{Adapter, Costs, Parts, Sizes, Sram};
 use crate::node::NicNode;
+use crate::runs;
 use crate::tigon::{Config, Tables, Tigon};
 
 /// The constants of a run.
@@ -215,6 +216,12 @@ struct Users {
 /// Nothing where the bytes did not come.
 #[must_use]
 pub fn transfer(design: &Design, writes: u32, len: u32, touching: Duration) -> Option<Account> {
+    runs::once("tigon transfer", &(design, writes, len, touching), || {
+        run_transfer(design, writes, len, touching)
+    })
+}
+
+fn run_transfer(design: &Design, writes: u32, len: u32, touching: Duration) -> Option<Account> {
     let mut pair = Pair::new(design, len)?;
     let before = [0, 1].map(|side| HostFigures::of(&pair, side, design));
     let blocks = pair.host(1)?.engine().stats().block_notifications;
@@ -284,6 +291,10 @@ pub enum Message {
 /// Nothing where it did not come.
 #[must_use]
 pub fn one_way(design: &Design, message: Message, len: u32) -> Option<f64> {
+    runs::once("tigon one_way", &(design, message, len), || run_one_way(design, message, len))
+}
+
+fn run_one_way(design: &Design, message: Message, len: u32) -> Option<f64> {
     const ROUNDS: u32 = 4;
     let mut pair = Pair::new(design, len.max(8))?;
     let region = match message {

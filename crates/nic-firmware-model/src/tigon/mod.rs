@@ -27,7 +27,7 @@ use stp_core::wire::{Flags, HEADER_LEN, Header, Op};
 
 use crate::firmware::{Arrival, Firmware, Landed, Meter, OutgoingFrame, Stage, Verdict};
 use crate::machine::{
-    BusCosts, Coalescing, Costs, DmaCosts, Engines, Exhausted, Route, Sram, Store,
+    BridgeCosts, BusCosts, Coalescing, Costs, DmaCosts, Engines, Exhausted, Route, Sram, Store,
 };
 
 /// When the host hears of STUs that landed.
@@ -289,7 +289,7 @@ pub const COSTS: Costs = Costs {
     engines: Engines::Two,
     bus: BusCosts::PCI_32_33,
     cut_through: 0,
-    recovery: Duration::ZERO,
+    bridge: BridgeCosts::NONE,
     report: 0,
     interrupts: Coalescing::After { time: Duration::from_micros(20), reports: 8 },
 };

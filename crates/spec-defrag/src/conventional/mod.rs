@@ -265,3 +265,15 @@ pub struct Counters {
     /// packets given up before.
     pub evicted: u64,
 }
+
+impl core::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Self { whole, atomic, repeated, refused, expired, evicted } = other;
+        self.whole += whole;
+        self.atomic += atomic;
+        self.repeated += repeated;
+        self.refused += refused;
+        self.expired += expired;
+        self.evicted += evicted;
+    }
+}

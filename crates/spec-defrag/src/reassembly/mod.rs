@@ -267,6 +267,7 @@ impl Reassembler {
             }
         };
         if let Some((_, State::Gathering(datagram))) = self.store.close(at) {
+            self.store.complete(&datagram.buffer);
             let before = core::mem::replace(&mut self.done, datagram.buffer);
             self.store.recycle(before);
         }

@@ -108,6 +108,8 @@ pub(super) struct Store {
     source_links: AgeLinks,
     spares: Vec<Buffer>,
     spare_bytes: u64,
+    /// How many bytes the packet kept that was complete last: the next one will need as many.
+    usual: usize,
     pub(super) ended: VecDeque<EndedPacket>,
     pub(super) counters: Counters,
 }
@@ -128,6 +130,7 @@ impl Store {
             source_links: AgeLinks::new(),
             spares: Vec::new(),
             spare_bytes: 0,
+            usual: 0,
             ended: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -179,7 +182,10 @@ impl Store {
         let room = (self.config.bytes_per_source.saturating_sub(held))
             .min(self.config.bytes.saturating_sub(self.bytes))
             .saturating_sub(OVERHEAD);
-        let buffer = self.spare_for(needed, room).unwrap_or_default();
+        // One that the whole packet fits in is not moved when the next fragment comes.
+        let usual = self.usual.clamp(needed, needed * SPARE_FIT);
+        let spare = self.spare_for(usual, room).or_else(|| self.spare_for(needed, room));
+        let buffer = spare.unwrap_or_default();
         let bytes = OVERHEAD + (buffer.memory().max(needed)) as u64;
         self.make_room(None, source, Room { bytes, packets: 1 })?;
         let bytes = OVERHEAD + buffer.memory() as u64;
@@ -210,6 +216,11 @@ impl Store {
         let spare = self.spares.swap_remove(at);
         self.spare_bytes -= spare.memory() as u64;
         Some(spare)
+    }
+
+    /// A packet is complete, whose buffer this was.
+    pub(super) fn complete(&mut self, buffer: &Buffer) {
+        self.usual = buffer.bytes.len();
     }
 
     /// Keeps the memory of a packet that is over for the next one.

@@ -341,3 +341,34 @@ pub struct Stats {
     /// Bytes of payload that were copied.
     pub bytes_copied: u64,
 }
+
+impl core::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            frames,
+            in_place,
+            misplaced,
+            speculated,
+            broken,
+            conventional,
+            at_bound,
+            lent,
+            lists_given_up,
+            whole,
+            ignored,
+            bytes_copied,
+        } = other;
+        self.frames += frames;
+        self.in_place += in_place;
+        self.misplaced += misplaced;
+        self.speculated += speculated;
+        self.broken += broken;
+        self.conventional += conventional;
+        self.at_bound += at_bound;
+        self.lent += lent;
+        self.lists_given_up += lists_given_up;
+        self.whole += whole;
+        self.ignored += ignored;
+        self.bytes_copied += bytes_copied;
+    }
+}

@@ -100,3 +100,21 @@ fn a_bound_of_nothing_keeps_nothing_and_atomic_fragments_pass() {
         assert!(packet(&mut reassembler, &atomic).is_some());
     }
 }
+
+/// A packet as long as the last one has a buffer that all of it fits in: what came is not moved when
+/// more comes.
+#[test]
+fn a_buffer_is_as_long_as_the_packet_that_was_complete_last() {
+    let mut reassembler = reassembler();
+    for id in 0..4 {
+        let frames = sent(BOTH[0], id, 4096).pieces;
+        let [first, second, last] = &frames[..] else { panic!("{} fragments", frames.len()) };
+        let held = [first, second].map(|frame| {
+            assert!(packet(&mut reassembler, frame).is_none());
+            reassembler.memory()
+        });
+        // Two buffers go round: that of the packet that came out last waits until the next did.
+        assert!(id < 2 || held[0] == held[1], "packet {id}: {held:?}");
+        assert!(packet(&mut reassembler, last).is_some());
+    }
+}

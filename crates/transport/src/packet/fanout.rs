@@ -111,7 +111,7 @@ fn words(first: u32, count: u32) -> impl Iterator<Item = Step> {
 
 /// The program by which packets are spread by their addresses. Ports are not looked at: only
 /// the first fragment of a packet has them.
-fn addresses_program(headers: Headers) -> Vec<libc::sock_filter> {
+pub(crate) fn addresses_program(headers: Headers) -> Vec<libc::sock_filter> {
     let addresses = |first, count| words(headers.net(first), count).chain([Step::go_on()]);
     let four: Vec<_> = addresses(12, 2).collect();
     let to_six = Step::skip_if(ethernet::IPV6.into(), four.len() + 1);

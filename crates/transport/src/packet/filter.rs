@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use landfall_inet::{ethernet, vlan};
+
 use super::step::{Step, Targets, instruction};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -16,6 +18,8 @@ pub(crate) const BEFORE_FRAGMENT: [u32; 3] = [0, 43, 60];
 
 /// The number of a VLAN in its tag.
 const VLAN_ID: u16 = 0x0fff;
+const WITHOUT_PRIORITY: Step =
+    Step::plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, VLAN_ID as u32);
 
 /// Which frames are for a path. The kernel looks before it queues them.
 ///
@@ -45,6 +49,8 @@ pub struct Filter {
     untagged: bool,
     /// Of this VLAN, in place of none.
     vlan: Option<u16>,
+    /// Of this one within that.
+    inner_vlan: Option<u16>,
 }
 
 impl Filter {
@@ -120,6 +126,25 @@ impl Filter {
         Self { vlan: Some(id & VLAN_ID), ..self }
     }
 
+    /// The same for a VLAN within a VLAN (IEEE 802.1ad): the frames of the customer's VLAN `inner` in
+    /// the service's `outer`. The kernel takes the outer tag away; the inner one stays in the bytes
+    /// of a frame, unless a [`Ring`](crate::ring::Ring) hears it, which takes that away, too. Such a
+    /// filter looks at no hosts and ports.
+    #[must_use]
+    pub fn vlan_in_vlan(self, outer: u16, inner: u16) -> Self {
+        Self { inner_vlan: Some(inner & VLAN_ID), ..self.vlan(outer) }
+    }
+
+    /// Have the frames that pass a tag in their bytes?
+    pub(crate) fn has_inner_tag(&self) -> bool {
+        self.inner_vlan.is_some()
+    }
+
+    /// Bytes of tags before the ethertype.
+    fn tags(&self) -> u32 {
+        if self.has_inner_tag() { vlan::LEN as u32 } else { 0 }
+    }
+
     /// Of those, no frames of another VLAN and none that are for another station or
     /// leave here: what the kernel knows of a frame and its bytes do not say.
     /// Frames to a chosen [`station`](Self::station) count as for others, so
@@ -192,8 +217,15 @@ impl Filter {
             steps.push(Step::half(4));
             steps.push(Step::must_be(u32::from(u16::from_be_bytes([e, f]))));
         }
-        if let Some((last, others)) = self.ethertypes.split_last() {
+        if let Some(id) = self.inner_vlan {
             steps.push(Step::half(12));
+            steps.push(Step::must_be(ethernet::VLAN.into()));
+            steps.push(Step::half(14));
+            steps.push(WITHOUT_PRIORITY);
+            steps.push(Step::must_be(id.into()));
+        }
+        if let Some((last, others)) = self.ethertypes.split_last() {
+            steps.push(Step::half(12 + self.tags()));
             for (nth, ethertype) in others.iter().enumerate() {
                 let behind_the_last = others.len() - nth;
                 steps.push(Step::skip_if(u32::from(*ethertype), behind_the_last));
@@ -201,7 +233,7 @@ impl Filter {
             steps.push(Step::must_be(u32::from(*last)));
         }
         if self.fragments {
-            Self::fragment_steps(&mut steps);
+            Self::fragment_steps(&mut steps, self.tags());
         }
         if let Some(socket) = self.socket {
             Self::socket_steps(socket, &mut steps);
@@ -226,8 +258,7 @@ impl Filter {
             steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
             steps.push(Step::must_have(u32::MAX));
             steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG));
-            // Without the priority.
-            steps.push(Step::plain(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, VLAN_ID.into()));
+            steps.push(WITHOUT_PRIORITY);
             steps.push(Step::must_be(id.into()));
         } else if self.untagged {
             steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
@@ -239,16 +270,16 @@ impl Filter {
     }
 
     /// Over to the host and port of IPv4, or to a decision.
-    fn fragment_steps(steps: &mut Vec<Step>) {
-        steps.push(Step::half(12));
+    fn fragment_steps(steps: &mut Vec<Step>, tags: u32) {
+        steps.push(Step::half(12 + tags));
         let not_ipv4 = 3 + BEFORE_FRAGMENT.len();
         steps.push(Step::skip_if(u32::from(ETHERTYPE_IPV4), not_ipv4));
         steps.push(Step::accept_unless(u32::from(ETHERTYPE_IPV6)));
-        steps.push(Step::byte(20));
+        steps.push(Step::byte(20 + tags));
         steps.extend(BEFORE_FRAGMENT.map(Step::accept_if));
         steps.push(Step::accept_only_if(FRAGMENT));
         // More fragments, or an offset.
-        steps.push(Step::half(20));
+        steps.push(Step::half(20 + tags));
         steps.push(Step::must_have(0x3fff));
     }
 

@@ -57,7 +57,8 @@ use std::fmt;
 
 pub use driver::PacketDriver;
 pub(crate) use fanout::{
-    Headers, SpreadBy, empty, flow_program, member_of_socket, program_of_sockets, spread,
+    Headers, SpreadBy, addresses_program, empty, flow_program, member_of_socket,
+    program_of_sockets, spread,
 };
 pub use filter::Filter;
 pub(crate) use filter::{BEFORE_FRAGMENT, FRAGMENT};

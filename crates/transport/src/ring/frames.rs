@@ -10,6 +10,7 @@ use std::time::Duration;
 use landfall_placement::{RegionId, Span};
 use socket2::Socket;
 
+use super::tags::untag;
 use crate::memory::{LendRefusal, Mapping, Regions, Rights};
 
 /// Where the words of a block's header are (`struct tpacket_block_desc`).
@@ -31,6 +32,8 @@ pub(super) struct RingMemory {
     held: Box<[AtomicBool]>,
     held_count: AtomicUsize,
     cut: AtomicU64,
+    /// Frames have a tag in their bytes, and are to have none.
+    is_tagged: bool,
 }
 
 impl RingMemory {
@@ -53,7 +56,25 @@ impl RingMemory {
         let cut = AtomicU64::new(0);
         let (regions, region) = (regions.clone(), lent?);
         let held_count = AtomicUsize::new(0);
-        Ok(Self { socket, mapping, block_size, station, regions, region, held, held_count, cut })
+        let is_tagged = false;
+        let memory = Self {
+            socket,
+            mapping,
+            block_size,
+            station,
+            regions,
+            region,
+            held,
+            held_count,
+            cut,
+            is_tagged,
+        };
+        Ok(memory)
+    }
+
+    /// Frames have a tag in their bytes, which is taken away with each block.
+    pub(super) fn takes_tags_away(&mut self, is_tagged: bool) {
+        self.is_tagged = is_tagged;
     }
 
     pub(super) fn socket(&self) -> &Socket {
@@ -156,7 +177,22 @@ impl Block {
         shared.held_count.fetch_add(1, Ordering::Relaxed);
         let word = |at| shared.header(index, at).load(Ordering::Relaxed);
         let (frames, first) = (word(FRAME_COUNT), word(FIRST_FRAME));
-        Some(Self { shared: Arc::clone(shared), index, frames, first })
+        let mut block = Self { shared: Arc::clone(shared), index, frames, first };
+        if shared.is_tagged {
+            block.take_tags_away();
+        }
+        Some(block)
+    }
+
+    /// Takes the tag of each frame away: its stations move up to what is behind the tag.
+    fn take_tags_away(&mut self) {
+        let (frames, first) = (self.frames, self.first as usize);
+        let (start, len) = (self.index * self.shared.block_size, self.shared.block_size);
+        let base = self.shared.mapping.base();
+        // SAFETY: as in `bytes`, and the block was just taken: nobody has a reference to its
+        // bytes yet, and the kernel reads none of them again. The ring is mapped to be written.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(base.add(start).as_ptr(), len) };
+        untag(bytes, frames, first);
     }
 
     /// The frames, in the order in which they came.

@@ -66,6 +66,7 @@ use crate::scatter::CapturePoint;
 use crate::wait::until_ready;
 
 mod frames;
+mod tags;
 
 /// How a ring is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -364,7 +365,9 @@ impl Ring {
             .map_err(OpenError::system("map the ring"))?;
         hear_more(fd, config, interface.index, interface.station)?;
         let size = request.tp_block_size as usize;
-        let shared = RingMemory::new(socket, Arc::new(mapping), size, interface.station, regions)?;
+        let mut shared =
+            RingMemory::new(socket, Arc::new(mapping), size, interface.station, regions)?;
+        shared.takes_tags_away(config.filter.has_inner_tag());
         before(fd)?;
         bind(fd, &LinkAddress::interface(interface.index, protocol))
             .map_err(OpenError::system("bind to the interface"))?;

@@ -8,8 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use socket2::{Domain, Socket, Type};
 
+use super::TapConfig;
 use super::frames::Sums;
-use super::{TapConfig, steering};
+use super::steering::{self, Spread};
 use crate::packet::{
     Found, Interface, InterfaceRequest as Request, VNET_HEADER, ask_interface as ask,
     find_interface, named_interface,
@@ -42,16 +43,32 @@ impl Device {
     }
 
     /// The same with headers in front of frames, taking no super-packets and unfinished checksums
-    /// only if they are wanted.
-    pub(super) fn open_headed(config: &TapConfig, sums: Sums) -> Result<Self, OpenError> {
+    /// only if they are wanted: one queue, or several that are spread by addresses.
+    pub(super) fn open_headed(
+        config: &TapConfig,
+        sums: Sums,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
         let taken = if sums == Sums::Unfinished { libc::TUN_F_CSUM } else { 0 };
         let config = TapConfig { offload: true, ..config.clone() };
-        Self::open_queue(&config, Queues::One, taken)
+        match count {
+            0 | 1 => Ok(vec![Self::open_queue(&config, Queues::One, taken)?]),
+            _ => Self::open_several(&config, count, taken, Spread::Addresses),
+        }
     }
 
     /// Several queues of one interface, which the kernel spreads flows over as
     /// [`flow`](landfall_inet::flow) says.
     pub(super) fn open_queues(config: &TapConfig, count: usize) -> Result<Vec<Self>, OpenError> {
+        Self::open_several(config, count, WHAT_WE_TAKE, Spread::Flow)
+    }
+
+    fn open_several(
+        config: &TapConfig,
+        count: usize,
+        taken: libc::c_uint,
+        spread: Spread,
+    ) -> Result<Vec<Self>, OpenError> {
         let mut queues: Vec<Self> = Vec::with_capacity(count);
         for _ in 0..count {
             // The first may have been given a name.
@@ -60,10 +77,10 @@ impl Device {
             let (offload, up) = (config.offload, false);
             let further = TapConfig { offload, up, ..TapConfig::new(name) };
             let config = if queues.is_empty() { config } else { &further };
-            queues.push(Self::open_queue(config, Queues::Several, WHAT_WE_TAKE)?);
+            queues.push(Self::open_queue(config, Queues::Several, taken)?);
         }
         if let Some(first) = queues.first() {
-            steering::steer(&first.file)
+            steering::steer(&first.file, spread)
                 .map_err(failed("load the program that spreads flows over queues"))?;
         }
         Ok(queues)

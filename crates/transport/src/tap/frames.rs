@@ -58,18 +58,24 @@ pub enum Sums {
     Unfinished,
 }
 
-/// Opens an interface for frames that are no longer than its MTU. In front of each frame are
+/// Opens an interface for frames that are no longer than its MTU, with as many queues as there are
+/// tables of regions, each for a thread of its own. In front of each frame are
 /// [`OFFLOAD_HEADER`] bytes, which say whether its checksum is to be finished, and which a frame
 /// that is written has, too ([`offload_header`]).
 ///
+/// Of several queues the kernel puts what is between two addresses into one, in its order, and what
+/// is no IP into the first.
+///
 /// # Errors
-/// Those of [`open_frames`].
-pub fn open_headed_frames(
+/// Those of [`open_frames`]; an interface that is there already has several queues only if it was
+/// made so (`ip tuntap add … multi_queue`).
+pub fn open_headed_queues(
     config: &TapConfig,
     sums: Sums,
-    regions: &Regions,
-) -> Result<(FrameReader, FrameWriter), OpenError> {
-    Ok(halves(Device::open_headed(config, sums)?, regions))
+    regions: &[&Regions],
+) -> Result<Vec<(FrameReader, FrameWriter)>, OpenError> {
+    let queues = Device::open_headed(config, sums, regions.len())?;
+    Ok(queues.into_iter().zip(regions).map(|(queue, regions)| halves(queue, regions)).collect())
 }
 
 /// Where the checksum is to be finished of a frame with this header in front, if it is: the sum of

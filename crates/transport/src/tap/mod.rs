@@ -39,8 +39,8 @@
 //! ```
 //!
 //! Who has no engine between reads and writes the frames with [`open_frames`], or
-//! super-packets with [`open_super_frames`]; [`open_headed_frames`] leaves only checksums
-//! unfinished.
+//! super-packets with [`open_super_frames`]; [`open_headed_queues`] leaves only checksums
+//! unfinished, and has several queues for several threads.
 //!
 //! What does not live here: bridges, routes, name service.
 
@@ -54,7 +54,7 @@ use std::net::IpAddr;
 pub use driver::TapDriver;
 pub use frames::{
     FrameReader, FrameWriter, OFFLOAD_HEADER, Sums, offload_header, open_frames,
-    open_headed_frames, open_super_frames, unfinished_sum,
+    open_headed_queues, open_super_frames, unfinished_sum,
 };
 
 /// How a TAP interface is opened: made anew, or taken if it is there.

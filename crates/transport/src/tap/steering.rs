@@ -5,14 +5,27 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::bpf::{self, Instruction, ProgramKind, instruction};
-use crate::packet::{Headers, flow_program};
+use crate::packet::{Headers, addresses_program, flow_program};
 
 /// `BPF_PROG_TYPE_SOCKET_FILTER` of `linux/bpf.h`.
 const SOCKET_FILTER: ProgramKind = ProgramKind { number: 1, attach_type: 0 };
 
-/// Lets the kernel choose a queue by the flow of a frame, for as long as the interface exists.
-pub(super) fn steer(queue: &File) -> io::Result<()> {
-    let program = bpf::load(SOCKET_FILTER, &translated(&flow_program(Headers::OfFrame)), 0)?;
+/// By what the kernel chooses the queue of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// Its flow ([`landfall_inet::flow`]).
+    Flow,
+    /// Its two addresses, whatever it carries.
+    Addresses,
+}
+
+/// Lets the kernel choose a queue so, for as long as the interface exists.
+pub(super) fn steer(queue: &File, by: Spread) -> io::Result<()> {
+    let program = match by {
+        Spread::Flow => flow_program(Headers::OfFrame),
+        Spread::Addresses => addresses_program(Headers::OfFrame),
+    };
+    let program = bpf::load(SOCKET_FILTER, &translated(&program), 0)?;
     let mut number: RawFd = program.as_raw_fd();
     // SAFETY: the request is for the number of a descriptor, which lives through the call. The
     // kernel keeps the program.

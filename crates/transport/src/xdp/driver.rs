@@ -122,7 +122,9 @@ impl XdpDriver {
                 Some(header)
             }
             (Framing::Payload { .. }, _) => None,
-            (Framing::Frames { .. } | Framing::Fragments, _) => Some(header),
+            (Framing::Frames { .. } | Framing::Fragments | Framing::TaggedFragments { .. }, _) => {
+                Some(header)
+            }
         }
     }
 }
@@ -275,7 +277,9 @@ impl Receiver {
         let [_, _, _, _, _, _, from @ .., _, _] = *header;
         Some(match self.framing {
             Framing::Payload { .. } => Peer::Ethernet(from),
-            Framing::Frames { .. } | Framing::Fragments => Peer::Unaddressed,
+            Framing::Frames { .. } | Framing::Fragments | Framing::TaggedFragments { .. } => {
+                Peer::Unaddressed
+            }
         })
     }
 }

@@ -6,6 +6,7 @@
 //! | [`Framing::Payload`] | what follows the header of frames of an ethertype | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) |
 //! | [`Framing::Frames`] | whole frames, written and read by the engine | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) |
 //! | [`Framing::Fragments`] | likewise, those with fragments of IP packets | likewise |
+//! | [`Framing::TaggedFragments`] | likewise, of a VLAN | likewise |
 //!
 //! [`XdpDriver`] runs an engine over them, with a place for each unit. [`XdpQueue`]
 //! gives frames as they lie in the rings' memory, to be read or copied there.
@@ -125,6 +126,16 @@ pub enum Framing {
     /// own station and to groups. The kernel gets all other frames, and of IPv6
     /// also fragments with other headers before the fragment header.
     Fragments,
+    /// The same of a VLAN, or of one within one, whose tags are in the bytes of a frame (a device
+    /// that takes tags away shows none: `ethtool -K … rxvlan off`). An [`XdpQueue`] takes them
+    /// away: a frame that it receives has its inner ethertype behind its stations. A driver's
+    /// engine has them as they came.
+    TaggedFragments {
+        /// The number of the outer one, 1 to 4094.
+        outer: u16,
+        /// That of the inner one, if there are two.
+        inner: Option<u16>,
+    },
 }
 
 /// How a path over AF_XDP is opened.
@@ -170,6 +181,12 @@ impl XdpConfig {
         Self::of(interface.into(), Framing::Fragments)
     }
 
+    /// The same of a VLAN, or of one within one: see [`Framing::TaggedFragments`].
+    #[must_use]
+    pub fn fragments_of_vlan(self, outer: u16, inner: Option<u16>) -> Self {
+        Self { framing: Framing::TaggedFragments { outer, inner }, ..self }
+    }
+
     fn of(interface: Interface, framing: Framing) -> Self {
         Self { interface, queue: 0, framing, attach: Attach::Auto, frames: 4096 }
     }
@@ -179,7 +196,7 @@ impl Framing {
     /// The station that frames are for, at an interface with this one.
     const fn station(&self, interface: [u8; 6]) -> [u8; 6] {
         match self {
-            Self::Payload { .. } | Self::Fragments => interface,
+            Self::Payload { .. } | Self::Fragments | Self::TaggedFragments { .. } => interface,
             Self::Frames { station, .. } => *station,
         }
     }
@@ -188,7 +205,7 @@ impl Framing {
     const fn header_len(&self) -> usize {
         match self {
             Self::Payload { .. } => ETHERNET_HEADER,
-            Self::Frames { .. } | Self::Fragments => 0,
+            Self::Frames { .. } | Self::Fragments | Self::TaggedFragments { .. } => 0,
         }
     }
 
@@ -202,7 +219,16 @@ impl Framing {
                 (is_ours || is_for_group) && header.ends_with(&ethertype.to_be_bytes())
             }
             Self::Frames { groups, .. } => is_ours || *groups && is_for_group,
-            Self::Fragments => is_ours || is_for_group,
+            Self::Fragments | Self::TaggedFragments { .. } => is_ours || is_for_group,
+        }
+    }
+
+    /// The VLANs that a frame has to be of; 0 where there is none.
+    const fn vlans(&self) -> Option<[u16; 2]> {
+        match *self {
+            Self::TaggedFragments { outer, inner: Some(inner) } => Some([outer, inner]),
+            Self::TaggedFragments { outer, inner: None } => Some([outer, 0]),
+            _ => None,
         }
     }
 }

@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use landfall_inet::{ethernet, vlan};
+
 use super::Framing;
 use crate::bpf::{self, Instruction, ProgramKind, instruction};
 
@@ -21,6 +23,10 @@ const PSEUDO_MAP_FD: u8 = 1;
 /// another.
 const MUST_BE: u8 = 0x56;
 const IS_SHORT: u8 = 0x2d;
+/// If it is, and if it has one of these bits; and the bits that both have.
+const IS: u8 = 0x16;
+const HAS_BITS: u8 = 0x45;
+const AND: u8 = 0x57;
 
 /// Numbers of `linux/if_link.h`: where the program shall run.
 pub(super) const BEFORE_THE_STACK: u32 = 1 << 1;
@@ -138,32 +144,73 @@ fn conditions(framing: &Framing) -> Vec<Instruction> {
             steps.extend(is_station);
             steps
         }
-        Framing::Fragments => fragment_conditions(),
+        Framing::Fragments => fragment_conditions(0),
+        Framing::TaggedFragments { outer, inner } => {
+            let numbers = [Some(*outer), *inner];
+            let tags = numbers.iter().flatten().count() as i16 * TAG;
+            let mut steps = has_whole(FRAGMENT_FIELDS + tags).to_vec();
+            for (number, at) in numbers.into_iter().flatten().zip([0, TAG]) {
+                steps.extend(tag_conditions(number, at));
+            }
+            steps.extend(fragment_conditions(tags));
+            steps
+        }
     }
 }
 
+/// The bytes of a tag.
+const TAG: i16 = vlan::LEN as i16;
+/// So much of a frame without tags is looked at.
+const FRAGMENT_FIELDS: i16 = 22;
+
+/// Has a frame this many bytes?
+fn has_whole(bytes: i16) -> [Instruction; 3] {
+    [
+        instruction(0xbf, (4, 2), 0, 0),
+        instruction(0x07, (4, 0), 0, bytes.into()),
+        instruction(IS_SHORT, (4, 3), 0, 0),
+    ]
+}
+
+/// A number of 16 bits as a half word that was loaded has it.
+fn wire(number: u16) -> i32 {
+    i32::from(u16::from_ne_bytes(number.to_be_bytes()))
+}
+
+/// At this many bytes behind the stations is a tag of this VLAN, of either kind.
+fn tag_conditions(number: u16, at: i16) -> [Instruction; 6] {
+    [
+        load_half(4, 2, 12 + at),
+        instruction(IS, (4, 0), 1, wire(ethernet::SERVICE_VLAN)),
+        must_be(wire(ethernet::VLAN)),
+        load_half(4, 2, 14 + at),
+        // Without the priority.
+        instruction(AND, (4, 0), 0, wire(0x0fff)),
+        must_be(wire(number)),
+    ]
+}
+
 /// A fragment of IPv4 has an offset, or more follow; one of IPv6 has a header
-/// of its own, first of all. The distances count the steps that are jumped over.
-fn fragment_conditions() -> Vec<Instruction> {
+/// of its own, first of all. The distances count the steps that are jumped over. All lies behind this
+/// many bytes of tags.
+fn fragment_conditions(tags: i16) -> Vec<Instruction> {
     const FRAGMENT_HEADER: i32 = 44;
     const MORE_OR_OFFSET: u16 = 0x3fff;
-    let wire = |number: u16| i32::from(u16::from_ne_bytes(number.to_be_bytes()));
-    vec![
-        // Has it the fields that are looked at?
-        instruction(0xbf, (4, 2), 0, 0),
-        instruction(0x07, (4, 0), 0, 22),
-        instruction(IS_SHORT, (4, 3), 0, 0),
-        load_half(4, 2, 12),
+    // Has it the fields that are looked at?
+    let mut steps = has_whole(FRAGMENT_FIELDS + tags).to_vec();
+    steps.extend([
+        load_half(4, 2, 12 + tags),
         instruction(MUST_BE, (4, 0), 4, wire(0x0800)),
-        load_half(4, 2, 20),
-        instruction(0x45, (4, 0), 1, wire(MORE_OR_OFFSET)),
+        load_half(4, 2, 20 + tags),
+        instruction(HAS_BITS, (4, 0), 1, wire(MORE_OR_OFFSET)),
         // No half word is that long: it is passed on.
         must_be(-1),
         instruction(0x05, (0, 0), 3, 0),
         must_be(wire(0x86dd)),
-        instruction(0x71, (4, 2), 20, 0),
+        instruction(0x71, (4, 2), 20 + tags, 0),
         must_be(FRAGMENT_HEADER),
-    ]
+    ]);
+    steps
 }
 
 /// The program, loaded.
@@ -207,13 +254,15 @@ mod tests {
                 IS_SHORT => frame.len() < usize::try_from(program[at - 1].immediate).unwrap(),
                 0x05 => true,
                 MUST_BE => compared != operand & u64::from(u32::MAX),
-                0x45 => compared & operand != 0,
+                HAS_BITS => compared & operand != 0,
+                IS => compared == operand & u64::from(u32::MAX),
                 0x85 => return true,
                 0x95 => return false,
                 _ => false,
             };
             match (code, at) {
                 (0x71, _) => compared = field()[0].into(),
+                (AND, _) => compared &= operand,
                 (0x69, _) => compared = u16::from_ne_bytes([field()[0], field()[1]]).into(),
                 (0x61, 5..) if program[at].registers == 0x24 => {
                     compared = u32::from_ne_bytes(field()[..4].try_into().unwrap()).into();
@@ -256,6 +305,40 @@ mod tests {
             let said = is_handed_over(&Framing::Fragments, &frame);
             assert_eq!(said, expected, "{ethertype:#x} {at_20:02x?}");
             assert!(!is_handed_over(&Framing::Fragments, &frame[..21]));
+        }
+    }
+
+    #[test]
+    fn fragments_of_a_vlan_are_handed_over_and_those_of_others_are_not() {
+        let frame = |tags: &[(u16, u16)], at_20: [u8; 2]| {
+            let mut frame = vec![2; 12];
+            for (kind, control) in tags {
+                frame.extend([kind.to_be_bytes(), control.to_be_bytes()].concat());
+            }
+            frame.extend([0x08, 0, 0x45, 0, 0, 40, 0, 1]);
+            frame.extend(at_20);
+            frame.extend([0; 16]);
+            frame
+        };
+        const MORE: [u8; 2] = [0x20, 0];
+        let of = |outer, inner| Framing::TaggedFragments { outer, inner };
+        for (framing, tags, at_20, expected) in [
+            (of(5, None), &[(0x8100, 5)][..], MORE, true),
+            (of(5, None), &[(0x8100, 0xe005)], MORE, true),
+            (of(5, None), &[(0x88a8, 5)], MORE, true),
+            (of(5, None), &[(0x8100, 6)], MORE, false),
+            (of(5, None), &[(0x8100, 5)], [0, 0], false),
+            (of(5, None), &[], MORE, false),
+            (of(5, None), &[(0x8100, 5), (0x8100, 7)], MORE, false),
+            (of(5, Some(7)), &[(0x88a8, 5), (0x8100, 7)], MORE, true),
+            (of(5, Some(7)), &[(0x8100, 0x2005), (0x8100, 0x4007)], MORE, true),
+            (of(5, Some(7)), &[(0x88a8, 7), (0x8100, 5)], MORE, false),
+            (of(5, Some(7)), &[(0x88a8, 5)], MORE, false),
+            (of(5, Some(7)), &[(0x88a8, 5), (0x8100, 7)], [0x40, 0], false),
+        ] {
+            let frame = frame(tags, at_20);
+            assert_eq!(is_handed_over(&framing, &frame), expected, "{framing:?} {tags:x?}");
+            assert!(!is_handed_over(&framing, &frame[..21 + 4 * tags.len()]), "cut");
         }
     }
 

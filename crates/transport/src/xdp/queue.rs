@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
+use landfall_inet::vlan;
 use landfall_placement::{Instant, RegionId, Span};
 use socket2::Socket;
 
@@ -161,7 +162,8 @@ impl XdpQueue {
             let Some(first) = self.receive.peek(0) else { break };
             looked_at += 1;
             if parts == 1 && self.is_ours(first.addr, first.len)? {
-                list.push((first.addr, first.len));
+                let tags = self.take_tags_away(first.addr, first.len);
+                list.push((first.addr + u64::from(tags), first.len - tags));
             } else {
                 self.counters.malformed += 1;
                 let all = (0..parts).filter_map(|nth| self.receive.peek(nth));
@@ -198,7 +200,24 @@ impl XdpQueue {
             return Err(io::Error::other("a ring names no frame"));
         };
         let header: Option<&[u8; ETHERNET_HEADER]> = bytes.first_chunk();
-        Ok(header.is_some_and(|header| self.framing.takes(header, self.station)))
+        let is_of_vlan = self.framing.vlans().is_none_or(|vlans| vlan::ids(bytes) == vlans);
+        Ok(is_of_vlan && header.is_some_and(|header| self.framing.takes(header, self.station)))
+    }
+
+    /// Takes the tags of a frame that is ours away, where it has some. Returns how many bytes later
+    /// it begins.
+    fn take_tags_away(&mut self, address: u64, len: u32) -> u32 {
+        let Some(vlans) = self.framing.vlans() else { return 0 };
+        let tags = vlans.iter().filter(|id| **id != 0).count() as u32;
+        let mut at = 0;
+        for _ in 0..tags {
+            // SAFETY: the kernel has handed it over and gets it back later; no burst names it yet.
+            let bytes = unsafe { self.frames.writable(address + u64::from(at), len - at) };
+            if bytes.is_some_and(vlan::take_tag_away) {
+                at += vlan::LEN as u32;
+            }
+        }
+        at
     }
 
     /// Sends frames in their order, as many as there is room for. Returns how

@@ -68,6 +68,7 @@ fn round_trips(setting: Setting<'_>) -> Group<'_> {
     let mut group = Group::new(setting);
     rivals::add_latency(&mut group, |protocol| protocol == Protocol::Udp);
     qpip::add_chosen_latency(&mut group, &Chosen::usual());
+    qpip::add_datagrams(&mut group);
     group
 }
 
@@ -88,10 +89,9 @@ fn value(row: &Row) -> Option<Found> {
             Some(Found::new("Section 4.2.1, Figure 4", place, "MB/s (10^6)", rate, by))
         }
         Mode::Latency => {
-            let place = if row.protocol == "udp" { "UDP" } else { "TCP" };
-            let column = "checksum in firmware, µs";
+            let (exhibit, place, column) = figure_3(row.protocol, row.variant)?;
             let by = format!("{by}, spinning");
-            Some(Found::new("Section 4.2.1, Figure 3", place, column, row.rtt_ns_p50? / 1e3, by))
+            Some(Found::new(exhibit, place, column, row.rtt_ns_p50? / 1e3, by))
         }
         Mode::Overhead => {
             let place = if is_ours { "QPIP" } else { "Host-based IP" };
@@ -100,6 +100,24 @@ fn value(row: &Row) -> Option<Found> {
         }
         Mode::Throughput => None,
     }
+}
+
+/// Where a byte there and back belongs: queue pairs by their own TCP and UDP in Figure 3, and the
+/// kernel's sockets beside them.
+fn figure_3(
+    protocol: &str,
+    variant: Option<&str>,
+) -> Option<(&'static str, &'static str, &'static str)> {
+    const QUEUE_PAIRS: &str = "Section 4.2.1, Figure 3";
+    const SOCKETS: &str = "Section 4.2.1, Figure 3, sockets";
+    let in_firmware = "checksum in firmware, µs";
+    Some(match (protocol, variant) {
+        ("qpip", Some(qpip::DATAGRAMS)) => (QUEUE_PAIRS, "UDP", in_firmware),
+        ("qpip", _) => (QUEUE_PAIRS, "TCP", in_firmware),
+        ("tcp", _) => (SOCKETS, "this machine's sockets", "TCP, µs"),
+        ("udp", _) => (SOCKETS, "this machine's sockets", "UDP, µs"),
+        _ => return None,
+    })
 }
 
 /// What all pages say of live values.
@@ -219,4 +237,19 @@ pub(in super::super) fn introduction(live: &Live) -> String {
         text.push_str("</ul>\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_trip_has_a_row_of_its_own() {
+        let by = [("qpip", None), ("qpip", Some(qpip::DATAGRAMS)), ("tcp", None), ("udp", None)];
+        let mut places = by.map(|(protocol, variant)| figure_3(protocol, variant).unwrap());
+        assert_eq!(places[1], ("Section 4.2.1, Figure 3", "UDP", "checksum in firmware, µs"));
+        places.sort_unstable();
+        assert!(places.windows(2).all(|two| two[0] != two[1]), "{places:?}");
+        assert_eq!(figure_3("unix", None), None);
+    }
 }

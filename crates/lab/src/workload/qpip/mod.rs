@@ -4,9 +4,11 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | both sides of a run, and how they are set up |
+//! | `datagrams` | round trips by QPIP's own UDP |
 //! | `side` | an adapter with a queue pair and its memory |
 //! | `socket` | a queue pair at one end, a kernel socket at the other |
 
+mod datagrams;
 mod side;
 pub(crate) mod socket;
 
@@ -24,6 +26,8 @@ use landfall_placement::{Peer, Seed};
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan, Polling};
 use landfall_testbed::{RttHistogram, Sample, VethEnd, VethPair};
+
+pub(crate) use datagrams::talk_by_datagrams;
 
 use super::halves::{self, Answered, InitiatorResult, Received, Streamed};
 use super::side::{Rendezvous, place_thread};

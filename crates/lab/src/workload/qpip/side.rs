@@ -30,17 +30,23 @@ impl QueuePairEnd {
     pub(crate) fn new(
         adapter: Adapter,
         mapping: Mapping,
+        shape: (usize, usize),
+        limit: Duration,
+    ) -> Result<Self> {
+        Self::with(adapter, QueuePairOptions::tcp(mapping), shape, limit)
+    }
+
+    /// The same with a queue pair of this kind, as deep as there are slots.
+    pub(super) fn with(
+        adapter: Adapter,
+        options: QueuePairOptions,
         (message, slots): (usize, usize),
         limit: Duration,
     ) -> Result<Self> {
         let domain = adapter.domain()?;
         let depth = u32::try_from(slots)?;
         let done = adapter.completion_queue(4 * depth)?;
-        let options = QueuePairOptions {
-            send_depth: depth,
-            receive_depth: depth,
-            ..QueuePairOptions::tcp(mapping)
-        };
+        let options = QueuePairOptions { send_depth: depth, receive_depth: depth, ..options };
         let pair = Some(domain.queue_pair(&options, &done, &done)?);
         // Memory that was used before, as a program's is after a while.
         let mut memory = Arena::new(ArenaConfig::default()).take(message * slots)?;
@@ -89,6 +95,12 @@ impl QueuePairEnd {
     pub(crate) fn post_send(&mut self, nth: u64) -> Result<()> {
         let part = self.slot(nth)?;
         Ok(self.pair()?.post_send(nth, &[part])?)
+    }
+
+    /// The same as a datagram, to this address.
+    pub(super) fn post_send_to(&mut self, nth: u64, to: SocketAddr) -> Result<()> {
+        let part = self.slot(nth)?;
+        Ok(self.pair()?.post_send_to(nth, &[part], to)?)
     }
 
     pub(crate) fn post_receive(&mut self, nth: u64) -> Result<()> {

@@ -52,6 +52,17 @@ pub struct AdmissionStats {
     pub given_up: u64,
 }
 
+impl std::ops::AddAssign for AdmissionStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { fast, slow, plain, held, given_up } = other;
+        self.fast += fast;
+        self.slow += slow;
+        self.plain += plain;
+        self.held += held;
+        self.given_up += given_up;
+    }
+}
+
 /// A station that is asked.
 #[derive(Debug)]
 struct Station {

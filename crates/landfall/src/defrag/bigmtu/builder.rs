@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::{fmt, io};
 
 use landfall_inet::ethernet;
 use landfall_placement::{Duration, Random, Seed};
 use landfall_transport::packet::Filter;
 use landfall_transport::redirect::Redirect;
-use landfall_transport::tap::{Sums, TapConfig, open_headed_frames};
+use landfall_transport::tap::{FrameReader, FrameWriter, Sums, TapConfig, open_headed_queues};
 use spec_defrag::admission::{GateConfig, RequesterConfig};
 use spec_defrag::cut::Df;
 use spec_defrag::{Prediction, conventional};
@@ -25,7 +25,7 @@ use super::down::{AdmissionParts, Down};
 use super::lower::{InterfaceGuard, in_use};
 use super::up::{Done, Up};
 use super::{BigMtu, BigMtuError, InterfaceState, Link, MTU_MAX, MTU_MIN, ReportTimer, TcpMode};
-use crate::runtime::{Signal, Worker};
+use crate::runtime::{Signal, Worker, locked};
 use crate::security::{Identity, KnownPeers, Security};
 
 /// Chooses what an interface is like, then starts it.
@@ -36,6 +36,7 @@ pub struct BigMtuBuilder {
     mtu: u32,
     address: Option<(IpAddr, u8)>,
     tcp: TcpMode,
+    queues: Option<u16>,
     technique: Technique,
     prediction: Prediction,
     lifetime: Duration,
@@ -45,6 +46,11 @@ pub struct BigMtuBuilder {
     hook: Option<Box<Hook>>,
     seed: Option<Seed>,
 }
+
+/// The most queues that an interface has by default, however many processors there are.
+pub const QUEUES_BY_DEFAULT: u16 = 4;
+/// The most that it may have.
+pub const QUEUES_MAX: u16 = 64;
 
 /// What an Ethernet link carries at least (RFC 8200, section 5: IPv6 needs it).
 const LOWER_MTU_MIN: u16 = 1280;
@@ -57,6 +63,7 @@ impl BigMtuBuilder {
             mtu: MTU_MAX,
             address: None,
             tcp: TcpMode::default(),
+            queues: None,
             technique: Technique::Packet,
             prediction: Prediction::default(),
             lifetime: Duration::from_millis(100),
@@ -89,6 +96,14 @@ impl BigMtuBuilder {
     /// How TCP crosses the link: as segments that fit its frames, unless you choose otherwise.
     pub const fn tcp(mut self, mode: TcpMode) -> Self {
         self.tcp = mode;
+        self
+    }
+
+    /// How many queues it has, each with a thread each way: by default one for each two processors,
+    /// up to [`QUEUES_BY_DEFAULT`], and one with admission control. What is between two
+    /// addresses stays in one queue, so several pay where there are several stations.
+    pub const fn queues(mut self, count: u16) -> Self {
+        self.queues = Some(count);
         self
     }
 
@@ -178,7 +193,7 @@ impl BigMtuBuilder {
     }
 
     /// Makes the interface, up, in the network namespace of this thread, and starts
-    /// the two threads that move its packets.
+    /// the threads that move its packets, two for each queue.
     ///
     /// # Errors
     /// [`BigMtuError`] says what is missing, and what would help. Nothing is left
@@ -187,16 +202,74 @@ impl BigMtuBuilder {
         if !(MTU_MIN..=MTU_MAX).contains(&self.mtu) {
             return Err(BigMtuError::Mtu(self.mtu));
         }
+        let queues = self.count_queues()?;
         if let Some(what) = in_use(&self.lower) {
             return Err(BigMtuError::LowerInUse { lower: self.lower, what });
         }
-        let sender = self.open_sender()?;
+        let senders = self.open_senders(queues)?;
+        let Some(sender) = senders.first() else { return Err(BigMtuError::Queues(0)) };
         let (station, lower_mtu) = (sender.station(), sender.mtu());
         if !(u32::from(LOWER_MTU_MIN)..self.mtu).contains(&lower_mtu.into()) {
             let (mtu, above) = (lower_mtu.into(), self.mtu);
             return Err(BigMtuError::NothingToDo { lower: self.lower, mtu, above });
         }
-        let shield = InterfaceGuard::raise(&self.lower)?;
+        let mut shield = Some(InterfaceGuard::raise(&self.lower)?);
+        let taps = self.open_taps(station, &senders)?;
+        let Some((from_kernel, _)) = taps.first() else { return Err(BigMtuError::Queues(0)) };
+        let (name, mtu) = (from_kernel.name().to_owned(), from_kernel.mtu());
+        let mut redirect = match self.tcp {
+            // Where the kernel cannot, frames that fit pass here.
+            TcpMode::Segments => Redirect::start(from_kernel.index(), &self.lower).ok(),
+            TcpMode::Fragments => None,
+        };
+        let is_passed_by_kernel = redirect.is_some();
+        let receivers = self.open_receivers(station, is_passed_by_kernel, queues)?;
+        let Some(receiver) = receivers.first() else { return Err(BigMtuError::Queues(0)) };
+        let (chosen, pace) = (receiver.chosen().clone(), receiver.pace());
+        let mut asked = self.open_asked(&name, sender)?;
+        let shared = Arc::new(InterfaceState::default());
+        let announced = (self.tcp == TcpMode::Segments).then_some(lower_mtu);
+        let link = Link { name, mtu, lower_mtu, station, chosen, is_passed_by_kernel, queues };
+        let mut big = BigMtu { link, shared: Arc::clone(&shared), workers: Vec::new() };
+        let parts = senders.into_iter().zip(taps).zip(receivers);
+        for (queue, ((sender, (from_kernel, tap)), receiver)) in (0..).zip(parts) {
+            let asked = std::mem::take(&mut asked);
+            let down = Down::new(queue, from_kernel, sender, announced, asked, &shared)?;
+            let (lower, shared) = (self.lower.clone(), Arc::clone(&shared));
+            let (redirect, _shield) = (redirect.take(), shield.take());
+            let (done, told) = (Done::default(), ReportTimer::default());
+            let up = Up { queue, receiver, lower, redirect, tap, _shield, done, told, shared };
+            big.start(|signal| Worker::start("bigmtu-up", signal, pace, up, Up::finish))?;
+            big.start(|signal| Worker::start("bigmtu-down", signal, pace, down, Down::finish))?;
+        }
+        Ok(big)
+    }
+
+    fn count_queues(&self) -> Result<u16, BigMtuError> {
+        let is_shared = self.admission.is_none()
+            && matches!(self.technique, Technique::Packet | Technique::PacketRing);
+        let queues = match self.queues {
+            Some(queues) => queues,
+            None if is_shared => {
+                let processors = std::thread::available_parallelism().map_or(1, usize::from);
+                u16::try_from(processors / 2)
+                    .unwrap_or(QUEUES_BY_DEFAULT)
+                    .clamp(1, QUEUES_BY_DEFAULT)
+            }
+            None => 1,
+        };
+        match queues {
+            2.. if self.admission.is_some() => Err(BigMtuError::AdmissionWithQueues(queues)),
+            1..=QUEUES_MAX => Ok(queues),
+            _ => Err(BigMtuError::Queues(queues)),
+        }
+    }
+
+    fn open_taps(
+        &self,
+        station: [u8; 6],
+        senders: &[Sender],
+    ) -> Result<Vec<(FrameReader, FrameWriter)>, BigMtuError> {
         let config = TapConfig {
             mtu: Some(self.mtu),
             kernel_station: Some(station),
@@ -208,41 +281,25 @@ impl BigMtuBuilder {
             TcpMode::Segments => Sums::Unfinished,
             TcpMode::Fragments => Sums::Finished,
         };
-        let (from_kernel, tap) = open_headed_frames(&config, sums, &sender.parts.regions)?;
-        let (name, mtu) = (from_kernel.name().to_owned(), from_kernel.mtu());
-        let redirect = match self.tcp {
-            // Where the kernel cannot, frames that fit pass here.
-            TcpMode::Segments => Redirect::start(from_kernel.index(), &self.lower).ok(),
-            TcpMode::Fragments => None,
-        };
-        let is_passed_by_kernel = redirect.is_some();
-        let receiver = self.open_receiver(station, is_passed_by_kernel)?;
-        let chosen = receiver.chosen().clone();
-        let asked = self.open_asked(&name, &sender)?;
-        let shared = Arc::new(InterfaceState::default());
-        let pace = receiver.pace();
-        let announced = (self.tcp == TcpMode::Segments).then_some(lower_mtu);
-        let down = Down::new(from_kernel, sender, announced, asked, &shared)?;
-        let (done, told) = (Done::default(), ReportTimer::default());
-        let (lower, theirs) = (self.lower, Arc::clone(&shared));
-        let up = Up { receiver, lower, redirect, tap, _shield: shield, done, told, shared: theirs };
-        let workers = Vec::new();
-        let link = Link { name, mtu, lower_mtu, station, chosen, is_passed_by_kernel };
-        let mut big = BigMtu { link, shared, workers };
-        big.start(|signal| Worker::start("bigmtu-up", signal, pace, up, Up::finish))?;
-        big.start(|signal| Worker::start("bigmtu-down", signal, pace, down, Down::finish))?;
-        Ok(big)
+        let regions: Vec<_> = senders.iter().map(|sender| &sender.parts.regions).collect();
+        Ok(open_headed_queues(&config, sums, &regions)?)
     }
 
-    fn open_sender(&mut self) -> Result<Sender, BigMtuError> {
-        let mut builder = Sender::builder(self.lower.as_str()).dont_fragment(Df::Override);
-        if let Some(hook) = self.hook.take() {
-            builder = builder.fate(hook);
-        }
-        if let Some(seed) = self.seed {
-            builder = builder.seed(seed);
-        }
-        Ok(builder.open()?)
+    fn open_senders(&mut self, count: u16) -> Result<Vec<Sender>, BigMtuError> {
+        let hook = self.hook.take().map(|hook| Arc::new(Mutex::new(hook)));
+        let open = |queue: u16| {
+            let mut builder = Sender::builder(self.lower.as_str()).dont_fragment(Df::Override);
+            if let Some(hook) = &hook {
+                let hook = Arc::clone(hook);
+                builder = builder.fate(move |head, len| locked(&hook)(head, len));
+            }
+            if let Some(mut seed) = self.seed {
+                seed[1] ^= queue as u8;
+                builder = builder.seed(seed);
+            }
+            Ok(builder.open()?)
+        };
+        (0..count).map(open).collect()
     }
 
     fn open_asked(&mut self, name: &str, sender: &Sender) -> Result<AdmissionParts, BigMtuError> {
@@ -266,12 +323,13 @@ impl BigMtuBuilder {
         Ok(AdmissionParts { admission, control })
     }
 
-    /// Of frames that fit, none is for it where the kernel passes them by itself.
-    fn open_receiver(
+    /// Of frames that fit, none is for them where the kernel passes those by itself.
+    fn open_receivers(
         &self,
         station: [u8; 6],
         only_fragments: bool,
-    ) -> Result<Receiver, BigMtuError> {
+        count: u16,
+    ) -> Result<Vec<Receiver>, BigMtuError> {
         /// A page is a multiple of this.
         const PAGE: u32 = 4096;
         // The headers are not in it; a packet of a page fits all the more.
@@ -302,7 +360,10 @@ impl BigMtuBuilder {
         if let Some(seed) = self.seed {
             builder = builder.seed(seed);
         }
-        Ok(builder.open()?)
+        Ok(match count {
+            1 => vec![builder.open()?],
+            _ => builder.open_members(count)?,
+        })
     }
 }
 

@@ -32,6 +32,7 @@ const LINE: usize = 64;
 /// Takes packets from the kernel, and sends them in frames of the link below.
 #[derive(Debug)]
 pub(super) struct Down {
+    queue: u16,
     tap: FrameReader,
     sender: Sender,
     /// Bodies, one after another.
@@ -145,6 +146,7 @@ impl Done {
 
 impl Down {
     pub(super) fn new(
+        queue: u16,
         tap: FrameReader,
         sender: Sender,
         announced: Option<u16>,
@@ -160,6 +162,7 @@ impl Down {
         let (done, told, shared) = (Done::default(), ReportTimer::default(), Arc::clone(shared));
         let (held, sums) = (0, Pins::new(&sender.parts.regions));
         Ok(Self {
+            queue,
             tap,
             held,
             sums,
@@ -323,7 +326,7 @@ impl Down {
         let cut = self.sender.stats();
         let Done { from_kernel, not_cut, stuck, announced } = self.done;
         let admission = self.asked.admission.as_ref().map(Admission::stats).unwrap_or_default();
-        self.shared.tell(|stats| {
+        self.shared.tell(self.queue, |stats| {
             stats.admission = admission;
             stats.cut = cut;
             stats.from_kernel = from_kernel;

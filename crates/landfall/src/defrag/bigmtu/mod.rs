@@ -56,10 +56,10 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `builder` | what can be chosen, and the start |
-//! | `down`, `up` | the two threads: from the kernel, and to it |
+//! | `down`, `up` | the two threads of each queue: from the kernel, and to it |
 //! | `admission`, `control` | the stations that are asked; programs that ask |
 //! | `mss` | what TCP announces |
-//! | `report` | what was done, for people |
+//! | `report`, `stats` | what was done, for people; what is counted, over all queues |
 //! | `lower` | the link below: is it free, and kept from the kernel |
 //!
 //! What does not live here: cutting and joining (those are engines), and addresses
@@ -72,6 +72,7 @@ mod down;
 mod lower;
 mod mss;
 mod report;
+mod stats;
 mod up;
 
 use std::io;
@@ -83,12 +84,13 @@ use std::sync::{Arc, Mutex};
 use landfall_placement::{Duration, Instant};
 
 use super::error::{Error, OpenError};
-use super::technique::{Chosen, ReceiverStats, SenderStats};
+use super::technique::Chosen;
 use crate::runtime::{Worker, locked};
 
 pub use admission::AdmissionStats;
-pub use builder::BigMtuBuilder;
+pub use builder::{BigMtuBuilder, QUEUES_BY_DEFAULT, QUEUES_MAX};
 pub use control::FastStream;
+pub use stats::{Amount, BigMtuStats};
 
 /// The largest MTU that Linux lets a TAP interface have (`drivers/net/tun.c`): a
 /// packet of 65,535 bytes, less the Ethernet header.
@@ -127,6 +129,7 @@ struct Link {
     station: [u8; 6],
     chosen: Chosen,
     is_passed_by_kernel: bool,
+    queues: u16,
 }
 
 /// How TCP crosses the link below.
@@ -188,10 +191,22 @@ impl BigMtu {
         self.link.is_passed_by_kernel
     }
 
-    /// What was done until a moment ago.
+    /// How many queues it has, each with two threads.
+    #[must_use]
+    pub const fn queues(&self) -> u16 {
+        self.link.queues
+    }
+
+    /// What was done until a moment ago, over all queues.
     #[must_use]
     pub fn stats(&self) -> BigMtuStats {
         self.shared.stats()
+    }
+
+    /// The same of each queue.
+    #[must_use]
+    pub fn queue_stats(&self) -> Vec<BigMtuStats> {
+        locked(&self.shared.stats).clone()
     }
 
     /// False once a link broke: [`stop`](Self::stop) says why.
@@ -286,6 +301,12 @@ pub enum BigMtuError {
         #[source]
         source: io::Error,
     },
+    /// It cannot have this many queues.
+    #[error("{0} queues: use 1 to {QUEUES_MAX}")]
+    Queues(u16),
+    /// Admission control is for one receiver, and each queue has one.
+    #[error("admission control with {0} queues: it lets one receiver choose, so take one queue")]
+    AdmissionWithQueues(u16),
     /// Nobody is asked for a fast stream, so there is nothing to request.
     #[error("a control socket needs admission control: choose that too, or neither")]
     ControlWithoutAdmission,
@@ -296,59 +317,6 @@ pub enum BigMtuError {
 
 /// Nobody waits longer until he looks whether it is over, and tells what he did.
 const LOOK_UP: Duration = Duration::from_millis(50);
-
-/// What an interface did since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BigMtuStats {
-    /// How packets from the link below were joined.
-    pub joined: ReceiverStats,
-    /// Packets and bytes of frames that the kernel was given.
-    pub to_kernel: Amount,
-    /// Packets that the kernel did not take, as when the interface is down.
-    pub not_taken: u64,
-    /// Packets of a peer on the same machine, whose checksums were left unfinished.
-    pub sums_left: u64,
-    /// How packets to the link below were cut.
-    pub cut: SenderStats,
-    /// Packets and bytes of frames that came from the kernel.
-    pub from_kernel: Amount,
-    /// Of those, packets that cannot be cut.
-    pub not_cut: u64,
-    /// Times that the link below took nothing for so long that frames were given up.
-    pub stuck: u64,
-    /// First segments of connections that now announce what fits the link below.
-    pub announced: u64,
-    /// Packets to the link below that the kernel passed by itself; a super-packet is one.
-    pub passed_down: Amount,
-    /// The same from the link below.
-    pub passed_up: Amount,
-    /// What admission control made of packets longer than a frame.
-    pub admission: AdmissionStats,
-}
-
-/// Packets, and their bytes from the Ethernet header on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
-    /// How many packets.
-    pub packets: u64,
-    /// How many bytes.
-    pub bytes: u64,
-}
-
-impl std::ops::Add for Amount {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
-    }
-}
-
-impl Amount {
-    const fn add(&mut self, bytes: usize) {
-        self.packets += 1;
-        self.bytes += bytes as u64;
-    }
-}
 
 /// A turn of a thread of an interface, which ends when it is told to, or when its work fails.
 fn turn_of(
@@ -365,7 +333,8 @@ fn turn_of(
 #[derive(Debug, Default)]
 struct InterfaceState {
     over: AtomicBool,
-    stats: Mutex<BigMtuStats>,
+    /// Of each queue.
+    stats: Mutex<Vec<BigMtuStats>>,
     error: Mutex<Option<Error>>,
 }
 
@@ -391,11 +360,19 @@ impl InterfaceState {
     }
 
     fn stats(&self) -> BigMtuStats {
-        *locked(&self.stats)
+        let mut all = BigMtuStats::default();
+        locked(&self.stats).iter().for_each(|queue| all += *queue);
+        all
     }
 
-    fn tell(&self, write: impl FnOnce(&mut BigMtuStats)) {
-        write(&mut locked(&self.stats));
+    /// A thread of this queue tells what it did.
+    fn tell(&self, queue: u16, write: impl FnOnce(&mut BigMtuStats)) {
+        let mut stats = locked(&self.stats);
+        let queue = usize::from(queue);
+        if stats.len() <= queue {
+            stats.resize(queue + 1, BigMtuStats::default());
+        }
+        write(&mut stats[queue]);
     }
 }
 

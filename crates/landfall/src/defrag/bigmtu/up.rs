@@ -32,11 +32,13 @@ use crate::runtime::Source;
 /// the fields is that in which they go.
 #[derive(Debug)]
 pub(super) struct Up {
+    pub(super) queue: u16,
     pub(super) receiver: Receiver,
     pub(super) lower: String,
+    /// That of the first queue holds these, for all.
     pub(super) redirect: Option<Redirect>,
     pub(super) tap: FrameWriter,
-    pub(super) _shield: InterfaceGuard,
+    pub(super) _shield: Option<InterfaceGuard>,
     pub(super) done: Done,
     pub(super) told: ReportTimer,
     pub(super) shared: Arc<InterfaceState>,
@@ -107,7 +109,7 @@ impl Up {
         let Done { to_kernel, not_taken, sums_left } = self.done;
         let passed = self.redirect.as_ref().map(Redirect::counts).transpose()?.unwrap_or_default();
         let amount = |Passed { packets, bytes }| Amount { packets, bytes };
-        self.shared.tell(|stats| {
+        self.shared.tell(self.queue, |stats| {
             stats.passed_down = amount(passed.out);
             stats.passed_up = amount(passed.into);
             stats.joined = joined;

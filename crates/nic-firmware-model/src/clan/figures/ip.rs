@@ -10,6 +10,7 @@ use clan_dsm::{Event, WORD};
 use landfall_placement::{Area, Duration, Instant};
 
 use crate::node::SocketCosts;
+use crate::runs;
 
 use super::{Design, Exposed, HostProcessor, Listens, Pair};
 
@@ -232,6 +233,12 @@ impl Linked {
 /// How long a message of this many bytes takes over TCP from one program to another and back.
 #[must_use]
 pub fn ip_round_trip(design: &Design, costs: IpCosts, len: u32) -> Option<Duration> {
+    runs::once("clan ip_round_trip", &(design, costs, len), || {
+        run_ip_round_trip(design, costs, len)
+    })
+}
+
+fn run_ip_round_trip(design: &Design, costs: IpCosts, len: u32) -> Option<Duration> {
     const ROUNDS: u64 = 20;
     let mut linked = Linked::new(design, costs, false)?;
     let began = linked.now();
@@ -250,6 +257,10 @@ pub fn ip_round_trip(design: &Design, costs: IpCosts, len: u32) -> Option<Durati
 /// each, and one that reads them.
 #[must_use]
 pub fn ip_stream(design: &Design, costs: IpCosts, len: u32) -> Option<f64> {
+    runs::once("clan ip_stream", &(design, costs, len), || run_ip_stream(design, costs, len))
+}
+
+fn run_ip_stream(design: &Design, costs: IpCosts, len: u32) -> Option<f64> {
     const MESSAGES: u64 = 200;
     const WARM: u64 = 20;
     let mut linked = Linked::new(design, costs, true)?;

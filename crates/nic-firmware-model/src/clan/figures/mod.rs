@@ -29,8 +29,9 @@ use landfall_simnet::sim::Fate;
 use landfall_simnet::{EngineConfig, Frame, Handle, LinkConfig, Node, Outbox, PortId};
 
 use super::{Clan, Cycles, Entries, Tables};
-use crate::machine::{Adapter, Coalescing, Costs, Parts, Sizes};
+use crate::machine::{Adapter, BridgeCosts, Coalescing, Costs, Lock, Parts, Sizes, time_of};
 use crate::node::NicNode;
+use crate::runs;
 use crate::world::{Runs, World};
 pub use host::HostProcessor;
 pub(crate) use ip::{ACKNOWLEDGED, SOCKET_BUFFER};
@@ -87,7 +88,26 @@ impl Design {
     #[must_use]
     pub const fn with_stall(self, cycles: u32) -> Self {
         let recovery = super::recovery(cycles, self.costs.bus.transaction);
-        Self { costs: Costs { recovery, ..self.costs }, ..self }
+        self.with_bridge(BridgeCosts { recovery, ..self.costs.bridge })
+    }
+
+    /// With another bridge.
+    #[must_use]
+    pub const fn with_bridge(self, bridge: BridgeCosts) -> Self {
+        Self { costs: Costs { bridge, ..self.costs }, ..self }
+    }
+
+    /// The adapter of the receiver joins bursts before it feeds them to the bridge, as the paper's
+    /// next one, which then never locks.
+    #[must_use]
+    pub const fn joining(self) -> Self {
+        self.with_bridge(BridgeCosts { joins: super::DMA_BURST, ..self.costs.bridge })
+    }
+
+    /// The bridge locks so.
+    #[must_use]
+    pub const fn with_lock(self, lock: Lock) -> Self {
+        self.with_bridge(BridgeCosts { lock: Some(lock), ..self.costs.bridge })
     }
 }
 
@@ -178,9 +198,15 @@ fn host(design: &Design, number: u16, listens: Listens, told: EventQueue) -> Opt
 impl Pair {
     /// Two hosts, and how each listens; nothing where the link does not come up.
     fn new(design: &Design, listens: [Listens; 2]) -> Option<Self> {
+        Self::between([design; 2], listens)
+    }
+
+    /// Two hosts that are not alike, on the link of the first.
+    fn between(designs: [&Design; 2], listens: [Listens; 2]) -> Option<Self> {
         let told = [EventQueue::default(), EventQueue::default()];
-        let [first, second] =
-            [0, 1].map(|side| host(design, side as u16 + 1, listens[side], told[side].clone()));
+        let [first, second] = [0, 1]
+            .map(|side| host(designs[side], side as u16 + 1, listens[side], told[side].clone()));
+        let [design, _] = designs;
         let mut world = World::new(1, ("host 1", first?), ("host 2", second?));
         let link =
             LinkConfig { overhead: 0, delay: design.delay, ..LinkConfig::ethernet(design.link) };
@@ -300,6 +326,10 @@ impl Pair {
 /// it; nothing where it never does. With `answers` until the other's answer is seen here.
 #[must_use]
 pub fn word(design: &Design, answers: bool) -> Option<Duration> {
+    runs::once("clan word", &(design, answers), || run_word(design, answers))
+}
+
+fn run_word(design: &Design, answers: bool) -> Option<Duration> {
     let mut pair = Pair::new(design, [Listens::Spinning; 2])?;
     let here = pair.expose(0, WORD, false)?;
     let there = pair.expose(1, WORD, false)?;
@@ -318,44 +348,74 @@ pub fn word(design: &Design, answers: bool) -> Option<Duration> {
     Some(pair.world.now().since(began))
 }
 
-/// Bits in a second of one long message between two moments at which a program of the other
-/// host looks: one that is stored a burst after the other, or that the DMA engine moves.
+/// How one long message came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Raw {
+    /// Bits in a second between the first word and the last that a program of the other host
+    /// sees, which looks all the time: what Figure 7 shows.
+    pub rate: f64,
+    /// How often the receiver's bridge locked.
+    pub locks: u64,
+}
+
+/// A message of this many bytes that a program stores, burst after burst, or that the DMA engine
+/// moves.
 #[must_use]
-pub fn raw(design: &Design, is_dma: bool) -> Option<f64> {
-    const LEN: u32 = 128 << 10;
-    let mut pair = Pair::new(design, [Listens::Spinning; 2])?;
-    let there = pair.expose(1, LEN, false)?;
-    let from = pair.world.lend(0, vec![1; LEN as usize]);
+pub fn raw(design: &Design, len: u32, is_dma: bool) -> Option<Raw> {
+    runs::once("clan raw", &(design, len, is_dma), || run_raw(design, len, is_dma))
+}
+
+fn run_raw(design: &Design, len: u32, is_dma: bool) -> Option<Raw> {
+    let mut sender = *design;
+    if !is_dma {
+        // One store after another goes on in the burst of the sender's bus that is under way.
+        sender.costs.bus.transaction = Duration::ZERO;
+    }
+    let mut pair = Pair::between([&sender, design], [Listens::Spinning; 2])?;
+    let there = pair.expose(1, len, false)?;
+    let from = pair.world.lend(0, vec![1; len as usize]);
     pair.settle()?;
     if is_dma {
         pair.send(0, from, &there, 7)?;
     }
-    // The end of a burst.
-    let quarter = there.area.span(u64::from(LEN / 4 - WORD), WORD);
+    let burst = if is_dma { super::DMA_BURST } else { super::PIO_BURST }.min(len);
+    let first = there.area.span(0, WORD);
     let (mut stored, mut began) = (0, None);
     while pair.last_word(1, &there) == 0 {
         // A program stores as fast as its adapter takes it.
-        while !is_dma && stored < LEN && pair.world.engine(0).room(there.window) >= 64 {
+        while !is_dma && stored < len && pair.world.engine(0).room(there.window) >= burst as usize {
             let now = pair.world.now();
             let engine = pair.world.engine_mut(0);
-            engine.write(now, there.window, stored.into(), &[7; 64]).ok()?;
-            stored += 64;
+            let bytes = vec![7; burst as usize];
+            engine.write(now, there.window, stored.into(), &bytes).ok()?;
+            stored += burst;
         }
         pair.step(None)?;
-        let is_quarter = pair.world.memory(1).read(quarter).is_ok_and(|it| it != [0; 8]);
-        if began.is_none() && is_quarter {
+        if began.is_none() && pair.world.memory(1).read(first).is_ok_and(|it| it != [0; 8]) {
             began = Some(pair.world.now());
         }
     }
-    let bits = f64::from(LEN - LEN / 4) * 8.0;
-    Some(bits / pair.world.now().since(began?).as_secs_f64())
+    // A burst is seen when all of it is there: a word of the bus in each of its cycles.
+    let bus = design.costs.bus.rate;
+    let ahead = time_of(u64::from(burst - BUS_WORD), bus);
+    let took = pair.world.now().since(began?) + ahead;
+    let bits = f64::from(len - BUS_WORD) * 8.0;
+    let locks = pair.world.node(1).adapters().iter().map(Adapter::bridge_locks).sum();
+    Some(Raw { rate: bits / took.as_secs_f64(), locks })
 }
+
+/// Bytes of a word of the bus.
+const BUS_WORD: u32 = 4;
 
 /// Bits in a second of messages of this many bytes, each set up when the one before has left:
 /// by the interrupt that it ends with, and a call of the driver; or at once, where the adapter
 /// chains requests.
 #[must_use]
 pub fn stream(design: &Design, len: u32, chains: bool) -> Option<f64> {
+    runs::once("clan stream", &(design, len, chains), || run_stream(design, len, chains))
+}
+
+fn run_stream(design: &Design, len: u32, chains: bool) -> Option<f64> {
     // Those that find everything idle do not count; long ones are few.
     const WARM: u64 = 2;
     let messages = WARM + u64::from((256 << 10) / len.max(1)).clamp(10, 40);

@@ -5,6 +5,7 @@ use clan_dsm::{Event, WORD};
 use landfall_placement::{Area, Duration, Instant, Random};
 
 use super::{Design, Exposed, HostProcessor, Listens, Pair};
+use crate::runs;
 
 /// A client that spins, and a server that is interrupted.
 struct Served {
@@ -99,6 +100,12 @@ impl Served {
 /// between requests, or there is always the next one.
 #[must_use]
 pub fn round_trip(design: &Design, endpoints: usize, sleeps: bool) -> Option<Duration> {
+    runs::once("clan round_trip", &(design, endpoints, sleeps), || {
+        run_round_trip(design, endpoints, sleeps)
+    })
+}
+
+fn run_round_trip(design: &Design, endpoints: usize, sleeps: bool) -> Option<Duration> {
     const ROUNDS: u64 = 50;
     let mut served = Served::new(design, endpoints, WORD)?;
     let mut random = Random::from_number(endpoints as u64);
@@ -136,6 +143,10 @@ pub struct Requests {
 /// as it sees the answer.
 #[must_use]
 pub fn requests(design: &Design, endpoints: usize) -> Option<Requests> {
+    runs::once("clan requests", &(design, endpoints), || run_requests(design, endpoints))
+}
+
+fn run_requests(design: &Design, endpoints: usize) -> Option<Requests> {
     const ANSWERS: u64 = 1_000;
     // What comes first finds a server that sleeps.
     const WARM: u64 = ANSWERS / 10;
@@ -170,6 +181,10 @@ pub fn requests(design: &Design, endpoints: usize) -> Option<Requests> {
 /// before the next one is set up.
 #[must_use]
 pub fn acknowledged(design: &Design, len: u32) -> Option<f64> {
+    runs::once("clan acknowledged", &(design, len), || run_acknowledged(design, len))
+}
+
+fn run_acknowledged(design: &Design, len: u32) -> Option<f64> {
     const MESSAGES: u64 = 20;
     let mut served = Served::new(design, 1, len.max(WORD))?;
     let from: Area = served.pair.world.lend(CLIENT, vec![1; len as usize]);

@@ -7,6 +7,7 @@ mod orders;
 use landfall_placement::Instant;
 
 use crate::firmware::{Arrival, Firmware, HostMemory, Landed, Stage, Verdict};
+use crate::machine::bridge::HostBridge;
 use crate::machine::dma::{Bus, Dma};
 use crate::machine::inbound::{FrameInfo, FrameProgress, HostWrite, Interrupt, Pending};
 use crate::machine::outbound::{Departure, Send};
@@ -81,8 +82,7 @@ pub struct Adapter<'s, F: Firmware> {
     dma: [Dma; 2],
     processor: Processor,
     interrupt: Interrupt,
-    /// The bridge of the host takes nothing before.
-    recovered_at: Instant,
+    bridge: HostBridge,
     /// Frames that came wait until then for a command; zero: they do not.
     held_until: Instant,
     counters: Counters,
@@ -100,7 +100,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
             dma: [Dma::new(costs.dma); 2],
             processor: Processor::new(costs.clock),
             interrupt: Interrupt::new(costs.interrupts),
-            recovered_at: Instant::ZERO,
+            bridge: HostBridge::new(costs.bridge),
             held_until: Instant::ZERO,
             counters: Counters::default(),
         }
@@ -236,7 +236,7 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         self.parts.buffers.clear();
         self.dma.iter_mut().for_each(Dma::reset);
         self.processor.reset();
-        self.recovered_at = Instant::ZERO;
+        self.bridge.reset();
         self.held_until = Instant::ZERO;
         self.interrupt.reset();
     }
@@ -270,6 +270,12 @@ impl<'s, F: Firmware> Adapter<'s, F> {
     #[must_use]
     pub const fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    /// How often the bridge of the host locked.
+    #[must_use]
+    pub const fn bridge_locks(&self) -> u64 {
+        self.bridge.locks()
     }
 
     /// The DMA engines: to the host, and from it.

@@ -1,11 +1,12 @@
 //! What crosses the bus: payloads and frames to the host, and from it.
 
-use landfall_placement::{Duration, Instant};
+use landfall_placement::{Duration, Instant, Span};
 
 use super::Adapter;
 use crate::firmware::{Firmware, HostMemory};
+use crate::machine::bridge::Fed;
 use crate::machine::dma::Dma;
-use crate::machine::inbound::{FrameProgress, HostWrite};
+use crate::machine::inbound::{FrameProgress, HostWrite, Pending};
 use crate::machine::parts::{Engines, time_of};
 
 /// So long before a moment.
@@ -16,7 +17,10 @@ const fn before(at: Instant, time: Duration) -> Instant {
 impl<F: Firmware> Adapter<'_, F> {
     /// When the next write to the host may begin.
     pub(super) fn takes_at(&self) -> Instant {
-        self.dma[0].free_at().max(self.recovered_at)
+        match self.bridge.has_fifo() {
+            true => self.bridge.takes_at(),
+            false => self.dma[0].free_at().max(self.bridge.takes_at()),
+        }
     }
 
     pub(super) fn dma_out(&self) -> &Dma {
@@ -32,8 +36,7 @@ impl<F: Firmware> Adapter<'_, F> {
         if self.parts.inbound.next_to_move().is_some_and(|from| from <= now)
             && self.takes_at() <= now
         {
-            self.begin_inbound(now);
-            is_busy = true;
+            is_busy = self.begin_inbound(now);
         }
         if let Some((slot, from)) = self.parts.outbound.next_to_move()
             && from <= now
@@ -52,17 +55,27 @@ impl<F: Firmware> Adapter<'_, F> {
         is_busy
     }
 
-    fn begin_inbound(&mut self, now: Instant) {
+    /// False: the bridge of the host takes nothing now.
+    fn begin_inbound(&mut self, now: Instant) -> bool {
         let inbound = &mut self.parts.inbound;
-        let Some(pending) = inbound.queue.get_mut(inbound.begun) else { return };
-        let (bytes, pieces) = match pending.cargo {
+        let Some(pending) = inbound.queue.get_mut(inbound.begun) else { return false };
+        let (bytes, pieces, place) = match pending.cargo {
             HostWrite::Payload { slot, .. } => {
                 let spans = inbound.spans.get(usize::from(slot));
-                spans.map_or((0, 0), |spans| (spans.total_len(), spans.len() as u32))
+                let place = spans.and_then(|spans| spans.first()).copied();
+                let (bytes, pieces) =
+                    spans.map_or((0, 0), |spans| (spans.total_len(), spans.len() as u32));
+                (bytes, pieces, place)
             }
-            HostWrite::Frame { slot, .. } => (inbound.slots.bytes(slot).len() as u64, 1),
-            HostWrite::Answer(_) => (0, 0),
+            HostWrite::Frame { slot, .. } => (inbound.slots.bytes(slot).len() as u64, 1, None),
+            HostWrite::Answer(_) => (0, 0, None),
         };
+        if place.is_some()
+            && let Fed::Refused(later) = self.bridge.feed(now, bytes, &self.bus)
+        {
+            self.delay_moves(now, later);
+            return false;
+        }
         let mut until = now;
         if pieces > 0 {
             // What is not stored has crossed the bus while it came, as far as that was free.
@@ -70,14 +83,37 @@ impl<F: Firmware> Adapter<'_, F> {
                 0 => Duration::ZERO,
                 _ => time_of(bytes, self.costs.bus.rate),
             };
-            let from = before(now, ahead).max(self.recovered_at);
-            until = self.dma[0].begin(from, bytes, pieces, &mut self.bus).max(now);
+            let from = before(now, ahead);
+            let is_joined = place.is_some_and(|place| self.bridge.joins(from, &place));
+            until = match is_joined {
+                true => self.dma[0].go_on(from, bytes, &mut self.bus),
+                false => self.dma[0].begin(self.bridge.begins(from), bytes, pieces, &mut self.bus),
+            };
+            until = until.max(now);
+            if let Some(place) = place {
+                let place = Span { len: u32::try_from(bytes).unwrap_or(u32::MAX), ..place };
+                until = self.bridge.wrote(until, &place, is_joined, &self.bus);
+            }
         }
-        if matches!(pending.cargo, HostWrite::Payload { .. }) {
-            self.recovered_at = until + self.costs.recovery;
+        let inbound = &mut self.parts.inbound;
+        if let Some(pending) = inbound.queue.get_mut(inbound.begun) {
+            pending.stand = FrameProgress::Moving(until);
+            inbound.begun += 1;
         }
-        pending.stand = FrameProgress::Moving(until);
-        inbound.begun += 1;
+        true
+    }
+
+    /// What is under way to the host is there so much later.
+    fn delay_moves(&mut self, now: Instant, later: Duration) {
+        let inbound = &mut self.parts.inbound;
+        for nth in inbound.landed..inbound.begun {
+            if let Some(Pending { stand: FrameProgress::Moving(until), .. }) =
+                inbound.queue.get_mut(nth)
+                && *until > now
+            {
+                *until += later;
+            }
+        }
     }
 
     /// What DMA engines have moved is there.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::super::exhibit::Constant;
-use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts, Engines};
+use crate::machine::{BridgeCosts, BusCosts, Coalescing, Costs, DmaCosts, Engines};
 
 /// Nanoseconds.
 pub(super) type Nanos = f64;
@@ -59,7 +59,7 @@ pub(super) const MACHINE: Costs = Costs {
     engines: Engines::Two,
     bus: PCIE,
     cut_through: 0,
-    recovery: Duration::ZERO,
+    bridge: BridgeCosts::NONE,
     report: 0,
     interrupts: Coalescing::After { time: Duration::ZERO, reports: 1 },
 };

@@ -14,6 +14,7 @@ use spec_defrag::{
 
 use crate::hamachi::{COSTS, DriverConfig, Ram, Room, Station, Tables, WhenOut};
 use crate::machine::Costs;
+use crate::runs;
 
 /// What of a packet is a page.
 pub(super) const PAGE: u32 = 4096;
@@ -82,6 +83,8 @@ pub(super) struct Load {
     /// A short foreign frame after each this many packets, between two of a packet's
     /// frames; 0: none.
     pub(super) foreign_every: usize,
+    /// This many of them, one behind the other.
+    pub(super) foreign_burst: usize,
 }
 
 /// What came of it.
@@ -131,6 +134,17 @@ pub(super) fn transfer(
     processor: Processor,
     load: Load,
 ) -> Outcome {
+    runs::once("hamachi transfer", &(machine, receiving, processor, load), || {
+        run_transfer(machine, receiving, processor, load)
+    })
+}
+
+fn run_transfer(
+    machine: Machine,
+    receiving: Receiving,
+    processor: Processor,
+    load: Load,
+) -> Outcome {
     let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
     let mut sender = Sender::new(load);
     let window = (machine.window / load.len) as usize;
@@ -157,7 +171,20 @@ pub(super) fn crossing(
     periods: [Duration; 2],
     later: Duration,
 ) -> Outcome {
-    let load = Load { packets: 2 * packets, len: PAGE, streams: 1, foreign_every: 0 };
+    runs::once("hamachi crossing", &(machine, processor, packets, periods, later), || {
+        run_crossing(machine, processor, packets, periods, later)
+    })
+}
+
+fn run_crossing(
+    machine: Machine,
+    processor: Processor,
+    packets: usize,
+    periods: [Duration; 2],
+    later: Duration,
+) -> Outcome {
+    let load =
+        Load { packets: 2 * packets, len: PAGE, streams: 1, foreign_every: 0, foreign_burst: 1 };
     let receiving = Receiving::Pages { is_handed_over: true, steers: false };
     let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
     let mut sender = Sender::new(load);
@@ -334,7 +361,9 @@ impl Sender {
         if every > 0 && sent % every == every / 2 {
             // Behind any of the frames of this packet.
             let at = (sent / every) % frames.len() + 1;
-            let foreign = self.frames(200, sent as u16, SHORT);
+            let foreign: Vec<_> = (0..self.load.foreign_burst)
+                .flat_map(|nth| self.frames(200, (sent + nth) as u16, SHORT))
+                .collect();
             frames.splice(at..at, foreign);
         }
         frames
