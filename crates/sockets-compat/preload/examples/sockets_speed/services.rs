@@ -135,6 +135,7 @@ fn memcached(ground: &Workspace, kind: Kind) -> Option<Figure> {
     }
     let port = free_port()?;
     let mut server = ground.command("memcached", 0, kind);
+    // Both ends have to be one user.
     server.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p", &port.to_string()]);
     let server = Server::start(&mut server, port)?;
     let mut client = ground.command("memcslap", 1, kind);
@@ -142,9 +143,8 @@ fn memcached(ground: &Workspace, kind: Kind) -> Option<Figure> {
     client.args([&format!("--execute-number={COUNT}"), &format!("--servers=127.0.0.1:{port}")]);
     let (said, of_client) = run(&mut client)?;
     let cpu = server.end()? + of_client;
-    let words: Vec<&str> = said.split_whitespace().collect();
-    let at = words.iter().position(|word| *word == "seconds")?;
-    let seconds: f64 = words.get(at.checked_sub(1)?)?.parse().ok()?;
+    let line = said.lines().find(|line| line.starts_with("Time to get"))?;
+    let seconds = line.split_whitespace().rev().find_map(|word| word.parse::<f64>().ok())?;
     let count = (COUNT * THREADS) as f64;
     Some(Figure {
         per_second: count / seconds,
