@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Read, Write};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use super::metrics::Totals;
 use super::rows::Report;
 use super::{Selection, complain, look, reader};
-use crate::exporter::Exporter;
+use crate::exporter::{Exporter, MetricsAddress};
 use crate::style;
 
 const EXAMPLES: &str = "\
@@ -42,9 +41,9 @@ pub struct Args {
     /// JSON instead of a table; with `--once`
     #[arg(long, requires = "once")]
     json: bool,
-    /// Answer Prometheus at this address instead of showing a table
+    /// Answer Prometheus at this address (ADDRESS:PORT or unix:PATH) instead of showing a table
     #[arg(long, value_name = "ADDRESS", conflicts_with = "once")]
-    metrics: Option<SocketAddr>,
+    metrics: Option<MetricsAddress>,
 }
 
 /// Bytes that were counted before, and when.
@@ -110,7 +109,7 @@ impl Rates {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let endings = Endings::catch().context("cannot wait for signals")?;
     let reader = reader()?;
-    match args.metrics {
+    match args.metrics.clone() {
         Some(address) => serve(args, &reader, &endings, address)?,
         None => show(args, &reader, &endings)?,
     }
@@ -241,7 +240,7 @@ impl Drop for Keys {
 }
 
 /// Answers Prometheus until it is told to end.
-fn serve(args: &Args, reader: &Reader, endings: &Endings, address: SocketAddr) -> Result<()> {
+fn serve(args: &Args, reader: &Reader, endings: &Endings, address: MetricsAddress) -> Result<()> {
     let exporter = Exporter::listen(address)?;
     style::print(&format!("{}\n", exporter.describe()))?;
     let (mut totals, mut rates) = (Totals::default(), Rates::default());

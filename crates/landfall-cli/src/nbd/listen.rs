@@ -21,7 +21,7 @@ use sockets_compat::{QpHost, StpHost, StpOptions};
 use crate::adapter::{self, LinkArgs};
 use crate::endpoint::{self, SecurityArgs};
 use crate::{leaving, style};
-use landfall_lab::exporter::Exporter;
+use landfall_lab::exporter::{Exporter, MetricsAddress};
 
 /// Options of every server of block devices.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,9 +45,9 @@ pub(crate) struct ListenArgs {
     link: LinkArgs,
     #[command(flatten)]
     security: SecurityArgs,
-    /// Tell Prometheus what is counted: HTTP at this address, /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
+    /// Tell Prometheus what is counted: HTTP at this address (ADDRESS:PORT or unix:PATH), /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<MetricsAddress>,
     /// End by itself after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
@@ -163,7 +163,7 @@ impl ListenArgs {
         address: impl Fn(Carrier) -> String,
     ) -> Result<ExitCode> {
         let started = Instant::now();
-        let exporter = self.metrics.map(Exporter::listen).transpose()?;
+        let exporter = self.metrics.clone().map(Exporter::listen).transpose()?;
         let server = service.server.take().context("a service has a server")?;
         let mut carriers = Carriers { args: self, adapter: None, endpoints: Vec::new() };
         let usual = service.usual.filter(|_| self.listen.is_empty());

@@ -184,7 +184,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
     args.check()?;
-    let exporter = args.run.metrics.map(Exporter::listen).transpose()?;
+    let exporter = args.run.metrics.clone().map(Exporter::listen).transpose()?;
     let ledger = Ledger::new(args.run.verbose, args.run.json, args.once).exporting(exporter);
     let ledger = Arc::new(ledger);
     let (started, serving) = (Instant::now(), Arc::clone(&ledger));

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::ledger::{Counts, Ledger};
 use super::{TICK, supervise};
 use crate::{adapter, style};
-use landfall_lab::exporter::Exporter;
+use landfall_lab::exporter::{Exporter, MetricsAddress};
 
 /// The bounds of a server.
 #[derive(Clone, Debug, clap::Args)]
@@ -94,9 +94,9 @@ pub(crate) struct RunArgs {
     /// End by itself after this many seconds
     #[arg(long)]
     pub(super) seconds: Option<u64>,
-    /// Tell Prometheus what is counted: HTTP at this address, /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(super) metrics: Option<SocketAddr>,
+    /// Tell Prometheus what is counted: HTTP at this address (ADDRESS:PORT or unix:PATH), /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) metrics: Option<MetricsAddress>,
     /// A line for each connection
     #[arg(short, long)]
     pub(super) verbose: bool,
@@ -124,7 +124,7 @@ impl RunArgs {
         // Before any thread is started.
         let endings = Endings::catch().context("cannot wait for signals")?;
         let started = Instant::now();
-        let exporter = self.metrics.map(Exporter::listen).transpose()?;
+        let exporter = self.metrics.clone().map(Exporter::listen).transpose()?;
         let ledger = Ledger::new(self.verbose, self.json, false).named(prefix);
         let ledger = Arc::new(ledger.exporting(exporter));
         let serving = Arc::clone(&ledger);

@@ -16,8 +16,10 @@ mod carrier;
 mod connection;
 #[cfg(not(test))]
 mod constructors;
+mod family;
 mod folder;
 mod interest;
+mod io_uring;
 mod kernel;
 mod known_tcp;
 mod lock;
@@ -132,6 +134,7 @@ extern "C" fn end() {
     if !process::owns_the_tables() {
         return;
     }
+    family::leaves();
     messages::end();
     let mut fd = 0;
     while let Some(found) = table::next_from(fd) {

@@ -5,7 +5,8 @@
 //! What it would not let through is not called any more, and fails here, or is made of what
 //! is left ([`self`]). No new connection is shared where that needs such a call.
 //!
-//! What is not seen: filters from before `exec`, and those that are set by `syscall`.
+//! What is not seen: filters from before `exec`, and those that a program sets by an instruction of
+//! its own.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -296,10 +296,7 @@ unsafe fn receive_early(
 ) -> Option<Outcome> {
     if !connection.is_early() {
         // SAFETY: as promised.
-        return connection
-            .shared()
-            .is_none()
-            .then(|| unsafe { kernel::receive_parts(fd, parts, flags) });
+        return connection.plain_receive(|| unsafe { kernel::receive_parts(fd, parts, flags) });
     }
     let peeks = flags & libc::MSG_PEEK != 0;
     if !peeks && process::has_one_thread() {

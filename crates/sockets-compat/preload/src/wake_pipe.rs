@@ -19,7 +19,8 @@
 //!
 //! **Losing it.** A program may close descriptors that it does not know: then all who sleep are
 //! woken by TCP from then on. A child of a fork has the kernel's set in common with its parent,
-//! and would take its edges: so a set that a fork finds gives its pipe up.
+//! and would take its edges: so a set that a fork finds gives its pipe up, until it has no such child
+//! ([`crate::family`]).
 //!
 //! [`Receiving::shortcut`]: crate::segment::Receiving::shortcut
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::family;
 use crate::interest::{self, Interest};
 use crate::lock::Locked;
 
@@ -85,7 +86,11 @@ fn all() -> Vec<(i32, Set)> {
 /// A child gets the kernel's sets as they are, and another memory of them: what only memory
 /// knows is told to the kernel first.
 pub(crate) fn before_fork() {
-    for (epoll, set) in all() {
+    let sets = all();
+    if !sets.is_empty() {
+        family::grows();
+    }
+    for (epoll, set) in sets {
         let changes = set.with(|interest| {
             let mut changes = interest.take_parked();
             changes.extend(interest.gives_up_pipe());
@@ -153,6 +158,7 @@ pub(crate) fn became_shared(fd: i32) {
 
 /// In a child of a fork.
 pub(crate) fn after_fork() {
+    family::after_fork();
     for (_, set) in all() {
         set.with(Interest::after_fork);
     }

@@ -1,5 +1,6 @@
 //! Descriptors that are shared: by `dup`, by `fork`, by messages, over `exec`.
 
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::zeroed;
 
 use crate::Case;
@@ -14,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_child_and_its_parent_take_turns", child_and_parent),
     ("a_child_of_vfork_closes_for_itself", vfork_closes),
     ("a_program_that_is_spawned_closes_for_itself", spawn_closes),
+    ("a_program_that_is_spawned_has_it_and_ends", spawn_inherits),
     ("a_child_of_clone_in_this_memory_closes_for_itself", clone_closes),
     ("a_child_that_libc_knows_nothing_of_closes_for_itself", bare_clone_closes),
     ("a_program_has_it_as_its_input", exec_input),
@@ -253,32 +255,69 @@ fn bare_clone_closes(seen: &mut Seen) {
     is_still_open(seen, &pair);
 }
 
-fn spawn_closes(seen: &mut Seen) {
-    let pair = Pair::used();
-    // `posix_spawn` is a vfork with a list of what the child closes.
+unsafe extern "C" {
+    static environ: *const *mut c_char;
+}
+
+/// Starts a program as a shell is started: nobody is told before that it inherits descriptors.
+fn spawned(seen: &mut Seen, words: &[&CStr], closes: Option<c_int>) {
+    let mut arguments: Vec<_> = words.iter().map(|word| word.as_ptr().cast_mut()).collect();
+    arguments.push(std::ptr::null_mut());
     // SAFETY: memory and numbers of this case.
     unsafe {
         let mut actions: libc::posix_spawn_file_actions_t = zeroed();
         libc::posix_spawn_file_actions_init(&mut actions);
-        libc::posix_spawn_file_actions_addclose(&mut actions, pair.a);
-        let arguments = [c"true".as_ptr().cast_mut(), std::ptr::null_mut()];
+        if let Some(fd) = closes {
+            libc::posix_spawn_file_actions_addclose(&mut actions, fd);
+        }
         let mut child = 0;
         let result = libc::posix_spawnp(
             &mut child,
-            c"true".as_ptr(),
+            arguments[0],
             &actions,
             std::ptr::null(),
             arguments.as_ptr(),
-            std::ptr::null(),
+            environ,
         );
         seen.note("spawned", result);
         let mut status = 0;
         libc::waitpid(child, &mut status, 0);
+        seen.note("ended", status);
         libc::posix_spawn_file_actions_destroy(&mut actions);
     }
+}
+
+/// `posix_spawn` is a vfork with a list of what the child closes.
+fn spawn_closes(seen: &mut Seen) {
+    let pair = Pair::used();
+    spawned(seen, &[c"true"], Some(pair.a));
     send(pair.a, b"still open", 0);
     seen.call("recv", recv(pair.b, &mut [0; 16], 0));
     pair.close();
+}
+
+/// The program that comes has the descriptors as well, uses one or none, and ends: that is its end
+/// and not the connection's.
+fn spawn_inherits(seen: &mut Seen) {
+    let pair = Pair::used();
+    for fd in [pair.a, pair.b] {
+        // SAFETY: numbers.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    }
+    let says = CString::new(format!("echo spoken >&{}", pair.a)).unwrap();
+    for words in [&[c"true"][..], &[c"sh", c"-c", &says]] {
+        spawned(seen, words, None);
+        send(pair.a, b"and more", 0);
+        let mut bytes = [0; 32];
+        let wanted = if words.len() > 1 { 15 } else { 8 };
+        seen.call("recv", recv(pair.b, &mut bytes[..wanted], libc::MSG_WAITALL));
+        seen.note("bytes", String::from_utf8_lossy(&bytes[..wanted]));
+        send(pair.b, b"answer", 0);
+        seen.call("back", recv(pair.a, &mut bytes, 0));
+    }
+    close(pair.a);
+    seen.call("end", recv(pair.b, &mut [0; 16], 0));
+    close(pair.b);
 }
 
 fn exec_input(seen: &mut Seen) {

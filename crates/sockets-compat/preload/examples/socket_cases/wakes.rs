@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("all_descriptors_above_are_closed", closes_above),
     ("descriptors_above_become_a_file", doubles_above),
     ("a_set_that_sleeps_often_and_a_fork", forks),
+    ("a_set_that_sleeps_often_and_children_that_end", children_end),
     ("two_threads_on_a_set_that_sleeps_often", two_threads),
     ("two_threads_on_a_set_have_a_byte_each", a_byte_each),
     ("recv_sleeps_while_another_shuts_down", shuts_down),
@@ -159,6 +160,36 @@ fn forks(seen: &mut Seen) {
     seen.note("child", status);
     seen.call("recv", recv(scene.pair.a, &mut [0; 8], 0));
     seen.note("rounds after it", scene.rounds(Waits::Set(0)));
+    scene.ends(seen);
+}
+
+/// As redis has them, to write its file: the parent sleeps often before, during and after it.
+fn children_end(seen: &mut Seen) {
+    let scene = Scene::new(0);
+    for how in ["it ends", "it is killed", "it has waited"] {
+        seen.note("rounds before", scene.rounds(Waits::Set(0)));
+        // SAFETY: the child makes calls that are safe then, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            if how == "it has waited" {
+                scene.watch.wait(&[scene.pair.a], 4, 0);
+            }
+            thread::sleep(20 * A_WHILE);
+            // SAFETY: numbers.
+            unsafe {
+                match how {
+                    "it is killed" => _ = libc::kill(libc::getpid(), libc::SIGKILL),
+                    _ => libc::_exit(0),
+                }
+            }
+        }
+        seen.note("rounds beside it", scene.rounds(Waits::Set(0)));
+        let mut status = 0;
+        // SAFETY: memory of this case.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        seen.note(how, status);
+        seen.note("rounds after it", scene.rounds(Waits::Set(0)));
+    }
     scene.ends(seen);
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Figure, Kind, Row, Workspace};
+use crate::{Figure, Kind, Row, Workspace, streams};
 
 pub(crate) const ROWS: &[Row] = &[
     ("64 bytes there and back, read and write", |ground, kind| pair(ground, kind, "block")),
@@ -18,22 +18,48 @@ const WORD: usize = 64;
 const PIECE: usize = 64 * 1024;
 const TIME: Duration = Duration::from_millis(700);
 
-/// Runs both ends; the caller says what it saw.
 fn pair(ground: &Workspace, kind: Kind, how: &str) -> Option<Figure> {
+    pair_of(ground, kind, &[how], if how == "stream" { 1.0 } else { 1e6 })
+}
+
+/// Runs both ends; the caller says what it saw. CPU is for this many (`per`) of what is counted.
+pub(crate) fn pair_of(ground: &Workspace, kind: Kind, how: &[&str], per: f64) -> Option<Figure> {
+    if kind == Kind::Unix {
+        return None;
+    }
     let own = std::env::current_exe().ok()?;
     let mut server = ground.command(&own, 0, kind);
-    server.args(["--end", "serve", how]).stdout(Stdio::piped());
+    server.args(["--end", "serve"]).args(how).stdout(Stdio::piped());
     let mut server = server.spawn().ok()?;
     let port = first_line(&mut server)?;
     let mut client = ground.command(&own, 1, kind);
-    let mut client =
-        client.args(["--end", "call", how, port.trim()]).stdout(Stdio::piped()).spawn().ok()?;
-    let said = first_line(&mut client)?;
+    client.args(["--end", "call"]).args(how).arg(port.trim()).stdout(Stdio::piped());
+    let mut client = client.spawn().ok()?;
+    let seen = seen(&mut client)?;
+    let cpu = end_of(&client)?.1 + end_of(&server)?.1;
+    Some(Figure { cpu: cpu * per / seen.count, ..seen.figure })
+}
+
+/// The same of one process, which has no sockets.
+pub(crate) fn alone(ground: &Workspace, how: &[&str]) -> Option<Figure> {
+    let mut command = ground.command(std::env::current_exe().ok()?, 0, Kind::Kernel);
+    let mut child = command.arg("--end").args(how).stdout(Stdio::piped()).spawn().ok()?;
+    let seen = seen(&mut child)?;
+    Some(Figure { cpu: end_of(&child)?.1 / seen.count, ..seen.figure })
+}
+
+/// What one end has said at its end.
+struct SaidByEnd {
+    count: f64,
+    figure: Figure,
+}
+
+fn seen(child: &mut Child) -> Option<SaidByEnd> {
+    let said = first_line(child)?;
     let numbers: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let &[count, seconds, median_us, p99_us] = numbers.as_slice() else { return None };
-    let cpu = end_of(&client)?.1 + end_of(&server)?.1;
-    let per = if how == "stream" { 1.0 } else { 1e6 };
-    Some(Figure { per_second: count / seconds, median_us, p99_us, cpu: cpu * per / count })
+    let figure = Figure { per_second: count / seconds, median_us, p99_us, cpu: 0.0 };
+    Some(SaidByEnd { count, figure })
 }
 
 fn first_line(child: &mut Child) -> Option<String> {
@@ -56,7 +82,11 @@ pub(crate) fn end_of(child: &Child) -> Option<(bool, f64)> {
 /// One end, as its words say.
 pub(crate) fn run(words: &[String]) {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let number = |word: &str| word.parse().expect("a number");
     match words.as_slice() {
+        ["copy", how, len] => streams::copies(how, number(len)),
+        ["serve", "large", len] => streams::serve(number(len)),
+        ["call", "large", len, port] => streams::call(number(len), port.parse().expect("a port")),
         ["serve", how] => serve(how),
         ["call", how, port] => call(how, port.parse().expect("a port")),
         _ => panic!("which end?"),

@@ -5,13 +5,16 @@
 //! target/release/examples/sockets_speed [--rounds 5] [--only WORD] [LIBRARY]
 //! ```
 //!
-//! Each row is run by three kinds in turn: on the kernel's sockets, with the library, and
-//! with the library told to leave all to the kernel. The two ends are processes of their
+//! Each row is run by four kinds in turn: on the kernel's sockets, with the library, with the
+//! library told to leave all to the kernel, and, where the programs can, over a Unix socket. The two
+//! ends are processes of their
 //! own, each on its own core. A figure is the median of the rounds; a ratio that of the
 //! ratios of the rounds. CPU is that of both ends, in the kernel and out of it.
 
 mod ends;
 mod programs;
+mod services;
+mod streams;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,6 +37,8 @@ pub(crate) enum Kind {
     Kernel,
     Ours,
     Off,
+    /// The kernel's, at a path.
+    Unix,
 }
 
 /// How programs are started here.
@@ -47,7 +52,7 @@ impl Workspace {
     pub(crate) fn command(&self, program: impl AsRef<Path>, core: usize, kind: Kind) -> Command {
         let mut command = Command::new("taskset");
         command.args(["-c", &core.to_string()]).arg(program.as_ref());
-        if kind != Kind::Kernel {
+        if matches!(kind, Kind::Ours | Kind::Off) {
             command.env("LD_PRELOAD", &self.library);
         }
         if kind == Kind::Off {
@@ -85,10 +90,12 @@ fn main() {
     assert!(library.exists(), "{} is missing", library.display());
     let ground = Workspace { library };
     println!(
-        "| | kernel /s | ours /s | × | off × | kernel p50, p99 µs | ours p50, p99 µs | kernel CPU | ours CPU |"
+        "| | kernel /s | ours /s | × | off × | kernel p50, p99 µs | ours p50, p99 µs | kernel CPU | ours CPU \
+         | Unix /s | × Unix | Unix p50, p99 µs | Unix CPU |"
     );
-    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
-    for (name, row) in ends::ROWS.iter().chain(programs::ROWS) {
+    println!("| --- |{}", " ---: |".repeat(12));
+    let rows = ends::ROWS.iter().chain(streams::ROWS).chain(programs::ROWS).chain(services::ROWS);
+    for (name, row) in rows {
         if name.contains(&only) {
             measure(&ground, name, *row, rounds);
         }
@@ -101,7 +108,7 @@ fn measure(
     row: fn(&Workspace, Kind) -> Option<Figure>,
     rounds: usize,
 ) {
-    let mut seen: Vec<[Figure; 3]> = Vec::new();
+    let (mut seen, mut by_path): (Vec<[Figure; 3]>, Vec<Figure>) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let figures = [Kind::Kernel, Kind::Ours, Kind::Off].map(|kind| row(ground, kind));
         let [Some(kernel), Some(ours), Some(off)] = figures else {
@@ -109,28 +116,61 @@ fn measure(
             return;
         };
         seen.push([kernel, ours, off]);
+        by_path.extend(row(ground, Kind::Unix));
     }
-    let of = |kind: usize, what: fn(&Figure) -> f64| {
-        median(seen.iter().map(|figures| what(&figures[kind])).collect())
-    };
+    let of =
+        |kind: usize| Shown::of(&seen.iter().map(|figures| &figures[kind]).collect::<Vec<_>>());
     let ratio = |kind: usize| {
         median(seen.iter().map(|round| round[kind].per_second / round[0].per_second).collect())
     };
-    let [kernel, ours] = [0, 1].map(|kind| {
-        let times = (of(kind, |figure| figure.median_us), of(kind, |figure| figure.p99_us));
-        (of(kind, |figure| figure.per_second), times, of(kind, |figure| figure.cpu))
-    });
-    println!(
-        "| {name} | {:.1} | {:.1} | {:.2} | {:.3} | {:.1}, {:.1} | {:.1}, {:.1} | {:.2} | {:.2} |",
-        kernel.0,
-        ours.0,
+    let (kernel, ours) = (of(0), of(1));
+    let mut line = format!(
+        "| {name} | {:.1} | {:.1} | {:.2} | {:.3} | {} | {} | {:.2} | {:.2} |",
+        kernel.per_second,
+        ours.per_second,
         ratio(1),
         ratio(2),
-        kernel.1.0,
-        kernel.1.1,
-        ours.1.0,
-        ours.1.1,
-        kernel.2,
-        ours.2,
+        kernel.times,
+        ours.times,
+        kernel.cpu,
+        ours.cpu,
     );
+    if by_path.len() == rounds {
+        let unix = Shown::of(&by_path.iter().collect::<Vec<_>>());
+        let rounds = seen.iter().zip(&by_path);
+        let ratio = rounds.map(|(round, unix)| round[1].per_second / unix.per_second).collect();
+        line += &format!(
+            " {:.1} | {:.2} | {} | {:.2} |",
+            unix.per_second,
+            median(ratio),
+            unix.times,
+            unix.cpu
+        );
+    } else {
+        line += " - | - | - | - |";
+    }
+    println!("{line}");
+}
+
+/// The medians of several runs.
+struct Shown {
+    per_second: f64,
+    times: String,
+    cpu: f64,
+}
+
+impl Shown {
+    fn of(figures: &[&Figure]) -> Self {
+        let median =
+            |what: fn(&Figure) -> f64| median(figures.iter().map(|figure| what(figure)).collect());
+        Self {
+            per_second: median(|figure| figure.per_second),
+            times: format!(
+                "{:.1}, {:.1}",
+                median(|figure| figure.median_us),
+                median(|figure| figure.p99_us)
+            ),
+            cpu: median(|figure| figure.cpu),
+        }
+    }
 }

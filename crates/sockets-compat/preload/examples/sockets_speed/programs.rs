@@ -1,6 +1,7 @@
 //! Programs that know nothing of us.
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,39 +26,73 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// A server that is ended with this.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    port: u16,
+    is_ended: bool,
 }
 
 impl Server {
     /// Starts one and waits until it listens.
-    fn start(command: &mut Command, port: u16) -> Option<Self> {
+    pub(crate) fn start(command: &mut Command, port: u16) -> Option<Self> {
+        Self::start_until(command, || TcpListener::bind(("127.0.0.1", port)).is_err())
+    }
+
+    /// The same of one that listens at a path.
+    pub(crate) fn start_at(command: &mut Command, path: &Path) -> Option<Self> {
+        Self::start_until(command, || UnixStream::connect(path).is_ok())
+    }
+
+    fn start_until(command: &mut Command, listens: impl Fn() -> bool) -> Option<Self> {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let server = Self { child, is_ended: false };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        while !listens() {
             if Instant::now() > deadline {
                 return None;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Some(Self { child, port })
+        Some(server)
     }
 
     /// Ends it; what it has used of its core.
-    fn end(self) -> Option<f64> {
-        // SAFETY: a child of ours.
-        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGINT) };
+    pub(crate) fn end(mut self) -> Option<f64> {
+        self.is_ended = true;
+        // MariaDB takes SIGINT for its debugger's.
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: a child of ours.
+            unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+        }
         end_of(&self.child).map(|(_, used)| used)
     }
 }
 
-fn free_port() -> Option<u16> {
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The first number behind these words.
+pub(crate) fn number_behind(said: &str, words: &str) -> Option<f64> {
+    let rest = &said[said.find(words)? + words.len()..];
+    rest.split_whitespace().find_map(|word| word.parse().ok())
+}
+
+/// Of times in order.
+pub(crate) fn percentile(times: &[f64], part: usize) -> Option<f64> {
+    times.get(times.len() * part / 100).copied()
+}
+
+pub(crate) fn free_port() -> Option<u16> {
     Some(TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port())
 }
 
 /// Runs a client to its end: what it said, and what it used; `None` if it failed.
-fn run(command: &mut Command) -> Option<(String, f64)> {
+pub(crate) fn run(command: &mut Command) -> Option<(String, f64)> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take()?, &mut said).ok()?;
@@ -74,11 +109,16 @@ fn redis(
     count: usize,
 ) -> Option<Figure> {
     let port = free_port()?;
+    let socket = std::env::temp_dir().join(format!("landfall-redis-{}", std::process::id()));
     let mut server = ground.command("redis-server", 0, kind);
     server.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
-    let server = Server::start(&mut server, port)?;
+    let server = Server::start(server.arg("--unixsocket").arg(&socket), port)?;
     let mut client = ground.command("redis-benchmark", 1, kind);
-    client.args(["--csv", "-t", what, "-p", &server.port.to_string()]);
+    client.args(["--csv", "-t", what]);
+    match kind {
+        Kind::Unix => client.arg("-s").arg(&socket),
+        _ => client.args(["-p", &port.to_string()]),
+    };
     client.args(["-c", &clients.to_string(), "-P", &at_once.to_string()]);
     let (said, of_client) = run(client.args(["-n", &count.to_string()]))?;
     let cpu = server.end()? + of_client;
@@ -95,11 +135,14 @@ fn redis(
 }
 
 fn iperf(ground: &Workspace, kind: Kind) -> Option<Figure> {
+    if kind == Kind::Unix {
+        return None;
+    }
     let port = free_port()?;
     let mut server = ground.command("iperf3", 0, kind);
     let server = Server::start(server.args(["-s", "-p", &port.to_string()]), port)?;
     let mut client = ground.command("iperf3", 1, kind);
-    client.args(["-c", "127.0.0.1", "-t", "2", "-f", "g", "-p", &server.port.to_string()]);
+    client.args(["-c", "127.0.0.1", "-t", "2", "-f", "g", "-p", &port.to_string()]);
     let (said, of_client) = run(&mut client)?;
     let cpu = server.end()? + of_client;
     let line = said.lines().find(|line| line.ends_with("receiver"))?;
@@ -144,12 +187,27 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// What `pgbench` has written down of each transaction, in microseconds and in order.
+    fn times(&self) -> Option<Vec<f64>> {
+        let files = std::fs::read_dir(&self.folder).ok()?.flatten().map(|file| file.path());
+        let name = |path: &PathBuf| path.file_name().map(|it| it.to_string_lossy().into_owned());
+        let files = files.filter(|path| name(path).is_some_and(|it| it.starts_with("times")));
+        let mut times: Vec<f64> = Vec::new();
+        for file in files {
+            let text = std::fs::read_to_string(file).ok()?;
+            times.extend(
+                text.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<f64>().ok()),
+            );
+        }
+        times.sort_by(f64::total_cmp);
+        Some(times)
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    fn serve(&self, ground: &Workspace, kind: Kind) -> Option<Server> {
-        let port = free_port()?;
+    fn serve(&self, ground: &Workspace, kind: Kind, port: u16) -> Option<Server> {
         let mut server = self.command(ground, "postgres", 0, kind);
         server.arg("-D").arg(self.data()).arg("-k").arg(&self.folder);
         Server::start(server.args(["-p", &port.to_string(), "-F"]), port)
@@ -167,11 +225,15 @@ fn postgres(ground: &Workspace, kind: Kind, clients: usize) -> Option<Figure> {
         return None;
     }
     let cluster = Cluster::make(ground)?;
-    let server = cluster.serve(ground, kind)?;
-    let port = server.port.to_string();
+    let port = free_port()?;
+    let server = cluster.serve(ground, kind, port)?;
     let bench = || {
         let mut bench = cluster.command(ground, "pgbench", 1, kind);
-        bench.args(["-h", "127.0.0.1", "-U", "bench", "-p", &port]);
+        match kind {
+            Kind::Unix => bench.arg("-h").arg(&cluster.folder),
+            _ => bench.args(["-h", "127.0.0.1"]),
+        };
+        bench.args(["-U", "bench", "-p", &port.to_string()]);
         bench
     };
     // It accepts a moment after it listens.
@@ -183,14 +245,16 @@ fn postgres(ground: &Workspace, kind: Kind, clients: usize) -> Option<Figure> {
         std::thread::sleep(Duration::from_millis(100));
     }
     let mut client = bench();
-    client.args(["-S", "-M", "prepared", "-T", "2", "-c", &clients.to_string()]);
+    client.args(["-S", "-M", "prepared", "-T", "2", "-c", &clients.to_string(), "-l"]);
+    client.arg("--log-prefix").arg(cluster.folder.join("times"));
     let (said, of_client) = run(client.arg("postgres"))?;
     let cpu = server.end()? + of_client;
-    let number = |begin: &str| {
-        let line = said.lines().find(|line| line.starts_with(begin))?;
-        line.split_whitespace().find_map(|word| word.parse::<f64>().ok())
-    };
-    let (per_second, milliseconds) = (number("tps")?, number("latency average")?);
-    let cpu = cpu * 1e6 / (per_second * 2.0);
-    Some(Figure { per_second, median_us: milliseconds * 1e3, p99_us: 0.0, cpu })
+    let per_second = number_behind(&said, "tps = ")?;
+    let times = cluster.times()?;
+    Some(Figure {
+        per_second,
+        median_us: percentile(&times, 50)?,
+        p99_us: percentile(&times, 99)?,
+        cpu: cpu * 1e6 / times.len() as f64,
+    })
 }

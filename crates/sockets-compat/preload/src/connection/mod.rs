@@ -29,11 +29,14 @@ use crate::log::Verdict;
 use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
-use crate::segment::{Role, Segment};
-use crate::{between_hosts, socket_diag, status};
+use crate::segment::{Role, Segment, Unusable};
+use crate::{between_hosts, process, socket_diag, status};
 
 /// Set in a count of calls under way: nobody sends by TCP any more, or just now.
 const GATE: u32 = 1 << 31;
+
+/// To the program it is as if the other end had died.
+const UNREADABLE: Errno = Errno(libc::ECONNRESET);
 
 static SERIALS: AtomicU64 = AtomicU64::new(0);
 
@@ -48,6 +51,9 @@ enum Stage {
     Early,
     /// There is memory; whether both are here is written there.
     Shared,
+    /// There is memory, as another version of the library made it: which way bytes go is not known
+    /// here.
+    Unreadable,
 }
 
 /// Whether it is known that the two ends of some memory are those of one connection.
@@ -200,6 +206,7 @@ impl Connection {
         match self.stage.load(Ordering::Acquire) {
             stage if stage == Stage::Early as u8 => Stage::Early,
             stage if stage == Stage::Shared as u8 => Stage::Shared,
+            stage if stage == Stage::Unreadable as u8 => Stage::Unreadable,
             _ => Stage::Plain,
         }
     }
@@ -258,12 +265,24 @@ impl Connection {
             (Role::Connector, as_connector.for_the_carrier()),
             (Role::Acceptor, as_connector.turned()),
         ] {
-            let Ok(offer) = Offer::find(&name, role) else { continue };
+            let offer = match Offer::find(&name, role) {
+                Ok(offer) => offer,
+                Err(why @ Verdict::Unusable(Unusable::Unknown)) => {
+                    return Self::inherited_unreadable(fd, role, name, why);
+                }
+                Err(_) => continue,
+            };
             let said = offer.end(role).cookie.load(Ordering::Acquire);
             if kernel::cookie(fd) != Ok(said) {
                 continue;
             }
             let Some(proof) = proof_of_inherited(fd, role, &name, &offer) else { continue };
+            let holders = &offer.own().holders;
+            if !is_held_by_message && !holders.has(process::owner()) {
+                // Nobody counts who is started by `vfork`.
+                offer.end(role).holders.fetch_add(1, Ordering::AcqRel);
+            }
+            holders.enters(process::owner());
             let (transport, segment) =
                 (offer.between().transport().unwrap_or(Transport::Memory), offer.keep());
             crate::table::insert(fd, |connection| {
@@ -275,6 +294,16 @@ impl Connection {
             return;
         }
         Self::inherited_early(fd, as_connector);
+    }
+
+    /// Another version of the library has made its memory. What of its bytes goes where only that
+    /// knows, so this process hears of a reset if it sends or receives; for others that have the
+    /// connection it stays what it is.
+    fn inherited_unreadable(fd: i32, role: Role, name: Name, why: Verdict) {
+        crate::table::insert(fd, |connection| {
+            connection.begin(role, Stage::Unreadable, name, Transport::Memory);
+            connection.tells(why);
+        });
     }
 
     /// Another program began it, and this one has it now; there is no memory of this end yet. Within
@@ -332,6 +361,9 @@ impl Connection {
     pub(crate) fn after_fork(&self) {
         self.early.after_fork();
         self.joining.store(0, Ordering::Relaxed);
+        if let Some(shared) = self.shared() {
+            shared.own.holders.enters(process::owner());
+        }
         if let Some(socket) = self.messages() {
             socket.after_fork();
         }
@@ -351,6 +383,7 @@ impl Connection {
             let is_last = shared.own_end().holders.load(Ordering::Acquire) == 1;
             shared.take_rings_away_at_last(fd, is_last);
         }
+        shared.own.holders.leaves(process::owner());
         if shared.own_end().holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tells(if shared.are_both_here() { shared.together() } else { Verdict::TooShort });
             shared.close(fd);
@@ -410,6 +443,9 @@ impl Connection {
         wanted: usize,
         send: impl FnOnce() -> Outcome,
     ) -> Option<Outcome> {
+        if self.stage() == Stage::Unreadable {
+            return Some(Err(UNREADABLE));
+        }
         let sent = self.early.send(|| self.stage() == Stage::Shared, send)?;
         self.notes_fullness(sent, wanted);
         Some(sent)
@@ -421,11 +457,23 @@ impl Connection {
         fd: i32,
         receive: impl FnOnce() -> Outcome,
     ) -> Option<Outcome> {
+        if self.stage() == Stage::Unreadable {
+            return Some(Err(UNREADABLE));
+        }
         let received = self.early.receive(|| self.stage() == Stage::Shared, receive)?;
         if received.is_ok_and(|bytes| bytes > 0) {
             self.has_received_early(fd);
         }
         Some(received)
+    }
+
+    /// A call that receives where no memory will come; `None` if there is some.
+    pub(crate) fn plain_receive(&self, receive: impl FnOnce() -> Outcome) -> Option<Outcome> {
+        match self.stage() {
+            Stage::Shared => None,
+            Stage::Unreadable => Some(Err(UNREADABLE)),
+            Stage::Plain | Stage::Early => Some(receive()),
+        }
     }
 
     /// Whether what goes by TCP now may go by memory later.

@@ -171,11 +171,12 @@ impl Connection {
         if self.stage() != Stage::Early {
             return;
         }
+        crate::io_uring::looks();
         if let Err(why) = crate::rules::is_past_us() {
             return self.gives_up(why);
         }
         let offered = match self.claim(fd) {
-            Err(why) if why != Verdict::PastUs => self.offer(fd),
+            Err(why) if !matches!(why, Verdict::PastUs | Verdict::IoUring) => self.offer(fd),
             claimed => claimed,
         };
         match offered {
@@ -243,7 +244,7 @@ impl Connection {
         if self.stage() == Stage::Early
             && let Err(why) = self.claim(fd)
             && (self.is_carried() || !matches!(why, Verdict::NoOffer | Verdict::PastUs))
-            && self.has_looked_enough()
+            && (why == Verdict::IoUring || self.has_looked_enough())
         {
             self.gives_up(why);
         }
@@ -288,6 +289,8 @@ impl Connection {
             return Err(Verdict::NoOffer);
         }
         offer.is_for(fd, &name, role).map_err(Verdict::Unproven)?;
+        crate::io_uring::looks();
+        crate::rules::is_past_us()?;
         // Other threads may have gone on while the kernel was asked.
         let gate = self.early.close_gate().ok_or(Verdict::PastUs)?;
         let (received, sent) = self.counted(fd).ok_or(Verdict::PastUs)?;
@@ -460,6 +463,7 @@ fn introduce(segment: Segment, role: Role, fd: i32) {
     let own = segment.end(role);
     socket_diag::introduce(own, fd);
     own.holders.store(1, Ordering::Relaxed);
+    segment.own().holders.enters(crate::process::owner());
 }
 
 /// Asks this host's carrier to take an offer to the other host.

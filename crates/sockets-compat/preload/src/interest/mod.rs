@@ -378,6 +378,7 @@ impl Interest {
 
     /// Another wait begins: each entry may be told once.
     pub(crate) fn begin_turn(&mut self) {
+        self.pipe.before_wait();
         self.turn += 1;
         self.is_armed_for_another = false;
     }

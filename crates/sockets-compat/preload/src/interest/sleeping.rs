@@ -129,6 +129,7 @@ impl Interest {
 
     /// In a child of a fork: those who sleep are the parent's, and so are their wishes.
     pub(crate) fn after_fork(&mut self) {
+        self.pipe.after_fork();
         self.asleep = 0;
         self.resting.clear();
         for at in 0..self.entries.len() {

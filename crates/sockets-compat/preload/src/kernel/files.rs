@@ -115,8 +115,17 @@ pub(crate) unsafe fn map_over(place: *mut u8, fd: c_int, from: usize, len: usize
 
 /// Memory of this process alone, all zero.
 pub(crate) fn map_private(len: usize) -> Result<*mut u8, Errno> {
+    map_anonymous(len, libc::MAP_PRIVATE)
+}
+
+/// The same, which those that come from it by forks have in common with it.
+pub(crate) fn map_common(len: usize) -> Result<*mut u8, Errno> {
+    map_anonymous(len, libc::MAP_SHARED)
+}
+
+fn map_anonymous(len: usize, whose: c_int) -> Result<*mut u8, Errno> {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let how = whose | libc::MAP_ANONYMOUS;
     call!(libc::SYS_mmap, ptr::null::<c_void>(), len, rights, how, -1 as c_int, 0_usize)
         .map(ptr::with_exposed_provenance_mut)
 }

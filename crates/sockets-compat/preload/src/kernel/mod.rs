@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 pub(crate) use files::{
-    give_to_group, make_folder, map, map_over, map_private, map_wiped_in_children, open, open_at,
-    populate, read_file, remove_at, remove_folder, rename_to_free, set_len, set_rights,
-    set_rights_of, status, status_of, status_of_itself, unmap,
+    give_to_group, make_folder, map, map_common, map_over, map_private, map_wiped_in_children,
+    open, open_at, populate, read_file, remove_at, remove_folder, rename_to_free, set_len,
+    set_rights, set_rights_of, status, status_of, status_of_itself, unmap,
 };
 
 use crate::sandbox;

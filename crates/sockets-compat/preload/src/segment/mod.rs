@@ -9,9 +9,12 @@
 //! one name, and if it says that it is this very file and of this connection. Its owner can
 //! make it say so of any; what proves it is the kernel's word ([`crate::socket_diag`]).
 
+mod holders;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use holders::Holders;
 use landfall_socket_wakes::{RoomWatchers, RoomWish, Shortcut, Waiters, Wishes};
 
 use crate::folder::Owner;
@@ -19,7 +22,7 @@ use crate::kernel::{self, Errno};
 use crate::registry::Name;
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal7");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal8");
 /// What a ring holds within a host. As much as a core's own cache has room for, several times
 /// over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
@@ -182,6 +185,8 @@ pub(crate) struct EndState {
     pub(crate) awaited: Awaited,
     /// What each ring holds. The other end could say otherwise in what both share.
     capacity: AtomicU64,
+    /// Who of [`End::holders`] has been counted.
+    pub(crate) holders: Holders,
 }
 
 /// A socket at the other end of a connection, by the numbers that it will give in the memory.

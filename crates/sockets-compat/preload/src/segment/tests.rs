@@ -29,6 +29,36 @@ pub(crate) fn scratch_file() -> File {
     options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()
 }
 
+/// Who changes a place, or what is done there, gives the layout another number.
+#[test]
+fn where_things_lie_is_what_the_number_of_the_layout_says() {
+    let places = [
+        size_of::<Header>(),
+        std::mem::offset_of!(Header, ends),
+        std::mem::offset_of!(Header, directions),
+        std::mem::offset_of!(Header, between),
+        std::mem::offset_of!(Header, identity),
+        size_of::<Direction>(),
+        std::mem::offset_of!(Direction, receiving),
+        std::mem::offset_of!(End, network),
+        std::mem::offset_of!(Sending, wants_room),
+        std::mem::offset_of!(Sending, manner),
+        std::mem::offset_of!(Receiving, wishes),
+        std::mem::offset_of!(Receiving, waiters),
+        std::mem::offset_of!(Receiving, shortcut),
+        std::mem::offset_of!(Receiving, word_of_bytes),
+        std::mem::offset_of!(BetweenHosts, ended_at),
+        std::mem::offset_of!(Identity, name),
+        size_of::<EndState>(),
+        std::mem::offset_of!(EndState, awaited),
+    ];
+    let known = (
+        *b"landfal8",
+        [1024, 64, 256, 768, 896, 256, 128, 24, 28, 36, 16, 32, 48, 64, 64, 24, 768, 264],
+    );
+    assert_eq!((MAGIC.to_be_bytes(), places), known);
+}
+
 fn own_user() -> Owner {
     Owner::User(kernel::user())
 }

@@ -1,5 +1,8 @@
 //! Event loops that watch their sockets in ways of their own.
 
+use std::path::Path;
+use std::process::Command;
+
 use landfall_testbed::{leave_out_unless, skip_unless};
 
 use crate::packages;
@@ -117,4 +120,38 @@ fn a_program_with_an_io_uring_stays_with_tcp() {
     let log = ground.log();
     assert!(!log.contains(": memory: "), "{log}");
     assert!(log.contains("tcp: the program uses io_uring"), "{log}");
+}
+
+/// Serves one connection by a program that asks the kernel for a ring by itself. What the log says.
+fn with_a_ring_of_its_own(what: &str) -> String {
+    let ground = TestFolder::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/ring.c");
+    let (source, program) = (source.to_string_lossy(), ground.path("ring"));
+    let flags = ["-O1", "-Wall", "-Wextra", "-o", &program, &source];
+    let made = Command::new("cc").args(flags).output().expect("cc starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let number = ground.port().to_string();
+    let mut server = ground.start(true, &program, &[what, &number]);
+    ground.wait_for_listener(number.parse().expect("a number"));
+    ground.run(Where::Both, "python3", &["-c", ASKS, &number]);
+    assert_eq!(String::from_utf8_lossy(&server.output()).trim(), "a ring");
+    ground.log()
+}
+
+#[test]
+fn a_program_that_waits_by_a_ring_of_its_own_stays_with_tcp() {
+    skip_unless!(missing(&["python3", "cc"]));
+    leave_out_unless!(why_no_io_uring());
+    let log = with_a_ring_of_its_own("polls");
+    assert!(!log.contains(": memory: "), "{log}");
+    assert!(log.contains("tcp: the program uses io_uring"), "{log}");
+}
+
+#[test]
+fn a_program_with_a_ring_for_files_has_memory() {
+    skip_unless!(missing(&["python3", "cc"]));
+    leave_out_unless!(why_no_io_uring());
+    let log = with_a_ring_of_its_own("files");
+    assert!(log.contains(": memory: both ends have the library"), "{log}");
+    assert!(!log.contains("io_uring"), "{log}");
 }

@@ -4,6 +4,7 @@ mod between;
 mod brokers;
 #[path = "../common/mod.rs"]
 mod common;
+mod containers;
 mod corba;
 mod event_loops;
 mod grpc;

@@ -12,7 +12,7 @@ use landfall_testbed::{Namespace, require_namespaces, skip_unless};
 use crate::test_folder::{TestFolder, missing};
 
 const GROUP: &str = "4713";
-const BY_MEMORY: &str = ": memory: ";
+pub(crate) const BY_MEMORY: &str = ": memory: ";
 
 /// The words that run a program as a user who is in these groups, besides one of his own.
 fn as_user<'a>(number: &'a str, groups: &'a str, words: &[&'a str]) -> Vec<&'a str> {
@@ -21,7 +21,7 @@ fn as_user<'a>(number: &'a str, groups: &'a str, words: &[&'a str]) -> Vec<&'a s
 }
 
 /// In a network of its own, where nobody else has folders; in the end there are none.
-fn in_a_network(work: impl FnOnce(&TestFolder) + Send) {
+pub(crate) fn in_a_network(work: impl FnOnce(&TestFolder) + Send) {
     let network = Namespace::new().expect("a network of its own");
     let run = || {
         network.set_interface("lo", true).expect("it can be used");

@@ -3,24 +3,30 @@
 //! A thread answers requests; what it answers with is gathered by the serving loop, when it
 //! comes by ([`Exporter::answer`]). So nobody but the loop has a handle of what is served.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+mod socket;
+
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use landfall::metrics::Metrics;
+pub use socket::MetricsAddress;
+use socket::{Client, MetricsListener, SocketName};
 
 /// A request that is longer, or takes longer, is none.
 const LONGEST_REQUEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers at `/metrics`.
 #[derive(Debug)]
 pub struct Exporter {
-    local: SocketAddr,
+    local: MetricsAddress,
     exchange: Arc<Exchange>,
+    /// Taken away with this.
+    _name: Option<SocketName>,
 }
 
 /// Where a scrape waits for the serving loop.
@@ -40,24 +46,29 @@ enum Scrape {
 
 impl Exporter {
     /// Listens, and answers from a thread of its own for as long as the program runs.
-    pub fn listen(address: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(address)
+    pub fn listen(address: MetricsAddress) -> Result<Self> {
+        let listener = MetricsListener::bind(&address)
             .with_context(|| format!("cannot listen at {address} for --metrics"))?;
-        let local = listener.local_addr()?;
+        let local = listener.address(address)?;
+        let name = SocketName::of(&local);
         let exchange = Arc::new(Exchange::default());
         let asked = Arc::clone(&exchange);
         thread::Builder::new().name("landfall-metrics".into()).spawn(move || {
-            for stream in listener.incoming() {
-                // Who asks and leaves, or says nothing, is no concern of others.
-                let _ = stream.and_then(|stream| respond(stream, &asked));
+            loop {
+                // Who asks and leaves, or says nothing, is no concern of others. Without descriptors
+                // nobody can be answered for a moment.
+                match listener.accept() {
+                    Ok(mut client) => _ = respond(&mut *client, &asked),
+                    Err(_) => thread::sleep(PAUSE),
+                }
             }
         })?;
-        Ok(Self { local, exchange })
+        Ok(Self { local, exchange, _name: name })
     }
 
     /// Where it listens, as a line for people.
     pub fn describe(&self) -> String {
-        format!("metrics at http://{}/metrics", self.local)
+        format!("metrics at {}", self.local)
     }
 
     /// Gathers what somebody waits for, if somebody does.
@@ -93,9 +104,9 @@ impl Exchange {
 }
 
 /// Answers one request of HTTP/1, and closes.
-fn respond(mut stream: TcpStream, exchange: &Exchange) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let request = head_of_request(&mut stream)?;
+fn respond(stream: &mut dyn Client, exchange: &Exchange) -> io::Result<()> {
+    stream.writes_within(PATIENCE)?;
+    let request = head_of_request(stream)?;
     let wants_metrics = request.starts_with(b"GET /metrics ") || request.starts_with(b"GET / ");
     let (status, body) = match wants_metrics.then(|| exchange.ask()) {
         None => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
@@ -111,7 +122,7 @@ fn respond(mut stream: TcpStream, exchange: &Exchange) -> io::Result<()> {
 }
 
 /// What a client says until its first empty line.
-fn head_of_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn head_of_request(stream: &mut dyn Client) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let mut part = [0; 1024];
@@ -120,7 +131,7 @@ fn head_of_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
         if left.is_zero() || request.len() > LONGEST_REQUEST {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        stream.set_read_timeout(Some(left))?;
+        stream.reads_within(left)?;
         match stream.read(&mut part)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             len => request.extend_from_slice(&part[..len]),
@@ -131,6 +142,12 @@ fn head_of_request(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::str::FromStr;
+
     use super::*;
 
     fn exporter() -> Exporter {
@@ -139,7 +156,10 @@ mod tests {
 
     /// Says this, and gives what is answered, while a loop comes by every now and then.
     fn fetch(exporter: &Exporter, said: &[u8], comes_by: bool) -> String {
-        let mut stream = TcpStream::connect(exporter.local).unwrap();
+        let mut stream: Box<dyn Client + Send> = match &exporter.local {
+            MetricsAddress::Tcp(address) => Box::new(TcpStream::connect(address).unwrap()),
+            MetricsAddress::Unix(path) => Box::new(UnixStream::connect(path).unwrap()),
+        };
         stream.write_all(said).unwrap();
         let reading = thread::spawn(move || {
             let mut text = String::new();
@@ -176,5 +196,27 @@ mod tests {
         assert_eq!(fetch(&exporter, &vec![b'x'; 3 * LONGEST_REQUEST], true), "");
         let text = fetch(&exporter, b"GET /metrics HTTP/1.1\r\n\r\n", true);
         assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    }
+
+    #[test]
+    fn a_socket_at_a_path_answers_and_goes_with_its_exporter() {
+        let path = std::env::temp_dir().join(format!("landfall-metrics-{}", std::process::id()));
+        let at = || MetricsAddress::from_str(&format!("unix:{}", path.display())).unwrap();
+        let _ = fs::remove_file(&path);
+        // What a killed one has left is no hindrance; anything else is.
+        drop(UnixListener::bind(&path).unwrap());
+        let exporter = Exporter::listen(at()).unwrap();
+        let text = fetch(&exporter, b"GET /metrics HTTP/1.1\r\n\r\n", true);
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        let refused = Exporter::listen(at()).unwrap_err().to_string();
+        assert!(refused.contains("cannot listen at unix:"), "{refused}");
+        drop(exporter);
+        assert!(!path.exists(), "it is taken away");
+        fs::write(&path, "precious").unwrap();
+        assert!(Exporter::listen(at()).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        fs::remove_file(&path).unwrap();
+        assert!(MetricsAddress::from_str("unix:").is_err());
+        assert!(MetricsAddress::from_str("nonsense").unwrap_err().contains("'nonsense'"));
     }
 }
