@@ -748,6 +748,40 @@ static void dead_peer(void)
     CHECK(text && *text);
 }
 
+/* The other process is stopped in the middle of what comes, longer than it takes within a host to
+ * take back what was told of, and shorter than peers are given up. All of it arrives later. */
+static void stopped_peer(void)
+{
+    enum { COUNT = 48, LEN = 1 << 20 };
+    static uint8_t bytes[COUNT][LEN];
+    static struct fi_context contexts[COUNT];
+    struct timespec began, now;
+    open_side(&usual);
+    for (unsigned at = 0; at < COUNT; at++) {
+        if (!side.is_first) {
+            OK(fi_trecv(side.ep, bytes[at], LEN, NULL, FI_ADDR_UNSPEC, at, 0, &contexts[at]));
+            continue;
+        }
+        fill(bytes[at], LEN, at);
+        AGAIN(fi_tsend(side.ep, bytes[at], LEN, NULL, side.peer, at, &contexts[at]));
+    }
+    completion();
+    if (side.is_first) {
+        CHECK(kill(side.child, SIGSTOP) == 0);
+        clock_gettime(CLOCK_MONOTONIC, &began);
+        do {
+            turn();
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        } while ((now.tv_sec - began.tv_sec) * 10 + (now.tv_nsec - began.tv_nsec) / 100000000 < 15);
+        CHECK(kill(side.child, SIGCONT) == 0);
+    }
+    for (unsigned at = 1; at < COUNT; at++)
+        completion();
+    for (unsigned at = 0; at < COUNT; at++)
+        CHECK(is_filled(bytes[at], LEN, at));
+    turn_until_other();
+}
+
 /* Nobody is there. */
 static void absent_peer(void)
 {
@@ -925,6 +959,7 @@ static const struct {
     { "crossing", crossing, false },
     { "delivered", delivered, false },
     { "dead_peer", dead_peer, false },
+    { "stopped_peer", stopped_peer, false },
     { "absent_peer", absent_peer, false },
     { "addresses", addresses, false },
     { "sources", sources, false },
