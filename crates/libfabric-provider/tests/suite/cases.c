@@ -391,6 +391,23 @@ static void remote_data(void)
         OK(fi_close(&region->fid));
 }
 
+/* Many that do not wait for each other, to one word: each finds what the one before it left. */
+static void words_in_order(uint64_t at, uint64_t key)
+{
+    enum { COUNT = 100 };
+    static uint64_t written[COUNT], held[COUNT], one = 1;
+    static struct fi_context contexts[2 * COUNT];
+    for (unsigned n = 0; n < COUNT; n++) {
+        written[n] = 1000 * n;
+        AGAIN(fi_atomic(side.ep, &written[n], 1, NULL, side.peer, at, key, FI_UINT64, FI_ATOMIC_WRITE, &contexts[2 * n]));
+        AGAIN(fi_fetch_atomic(side.ep, &one, 1, NULL, &held[n], NULL, side.peer, at, key, FI_UINT64, FI_SUM, &contexts[2 * n + 1]));
+    }
+    for (unsigned n = 0; n < 2 * COUNT; n++)
+        completion();
+    for (unsigned n = 0; n < COUNT; n++)
+        CHECK(held[n] == 1000 * n);
+}
+
 /* Words of the other one's memory are changed in one step, each of the two changing them. */
 static void atomics(void)
 {
@@ -450,6 +467,7 @@ static void atomics(void)
         AGAIN(fi_fetch_atomic(side.ep, &value, 1, NULL, held, NULL, side.peer, 80, KEY, FI_UINT64, FI_BAND, &context));
         completion();
         CHECK(held[0] == 0x0f);
+        words_in_order(88, KEY);
     }
     turn_until_other();
     if (!side.is_first) {
