@@ -12,7 +12,7 @@ enum { COUNT = 100, PORT = 7, LONG = 300000 };
 static lf_stp *open_endpoint(const char *key)
 {
     uint8_t bytes[32];
-    lf_stp_config config = { "127.0.0.1:0", NULL, 1, 0, 200, 0 };
+    lf_stp_config config = { "127.0.0.1:0", NULL, 1, 0, 0, 2000 };
     if (strcmp(key, "plain") != 0) {
         memset(bytes, atoi(key), sizeof bytes);
         config.key = bytes;

@@ -16,8 +16,8 @@ COUNT, PATIENCE, PORT, LONG = 100, 60, 7, 300000
 
 def options(key):
     if key == "plain":
-        return {"keep_alive": 0.2}
-    return {"key": bytes([int(key)]) * 32, "encrypt_loopback": True, "keep_alive": 0.2}
+        return {"patience": 2}
+    return {"key": bytes([int(key)]) * 32, "encrypt_loopback": True, "patience": 2}
 
 
 def tell(endpoint, where):

@@ -188,8 +188,9 @@ typedef struct lf_stp_config {
     uint32_t threads;    /* engines that share the work; 0 and 1: one */
     uint32_t flags;      /* of the above; 0: what leaves the host is encrypted */
     uint32_t keep_alive; /* milliseconds of silence after which a peer is asked whether it lives;
-                          * 0: 5,000 */
-    uint32_t reserved;   /* 0 */
+                          * 0: 5,000, or a quarter of the next */
+    uint32_t patience;   /* milliseconds of silence after which a peer counts as gone, and what
+                          * waits for it ends: about so many, 100 or more; 0: half a minute */
 } lf_stp_config;
 
 lf_stp *lf_stp_open(const lf_stp_config *config);

@@ -26,13 +26,15 @@ pub struct StpConfig {
     threads: u32,
     flags: u32,
     keep_alive: u32,
-    reserved: u32,
+    patience: u32,
 }
 
 const PLAINTEXT: u32 = 1;
 const ENCRYPT_LOOPBACK: u32 = 2;
 const KEY: usize = 32;
 const MOST_THREADS: u32 = 64;
+/// A machine may let a process wait for tens of milliseconds.
+const LEAST_PATIENCE: u32 = 100;
 
 /// What a program waits on, beside its other descriptors.
 #[derive(Debug)]
@@ -194,6 +196,19 @@ impl StpConnection {
 }
 
 impl StpConfig {
+    /// How long peers may be silent.
+    fn config(&self) -> Config {
+        let milliseconds = |number: u32| Duration::from_millis(number.into());
+        let mut config = Config::shared_network();
+        if self.patience > 0 {
+            config = config.patient_for(milliseconds(self.patience));
+        }
+        if self.keep_alive > 0 {
+            config.keep_alive = Some(milliseconds(self.keep_alive));
+        }
+        config
+    }
+
     /// # Safety
     /// Its pointers are what the header asks for.
     unsafe fn open(&self) -> Result<Stp, Failure> {
@@ -202,8 +217,11 @@ impl StpConfig {
         let local: SocketAddr = local.parse().map_err(|_| {
             Failure::Invalid("the address is not one like 192.0.2.1:8181 or [::]:0")
         })?;
-        if self.flags & !(PLAINTEXT | ENCRYPT_LOOPBACK) != 0 || self.reserved != 0 {
+        if self.flags & !(PLAINTEXT | ENCRYPT_LOOPBACK) != 0 {
             return Err(Failure::Invalid("a flag is not known"));
+        }
+        if (1..LEAST_PATIENCE).contains(&self.patience) {
+            return Err(Failure::Invalid("a patience of less than 100 milliseconds"));
         }
         if self.threads > MOST_THREADS {
             return Err(Failure::Invalid("more than 64 threads"));
@@ -212,10 +230,7 @@ impl StpConfig {
         if self.threads > 1 {
             builder = builder.threads(self.threads as usize);
         }
-        if self.keep_alive > 0 {
-            let keep_alive = Some(Duration::from_millis(self.keep_alive.into()));
-            builder = builder.config(Config { keep_alive, ..Config::shared_network() });
-        }
+        builder = builder.config(self.config());
         if self.flags & PLAINTEXT != 0 {
             if !self.key.is_null() || self.flags & ENCRYPT_LOOPBACK != 0 {
                 return Err(Failure::Invalid("plain text needs no key and no encryption"));

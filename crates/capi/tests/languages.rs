@@ -37,12 +37,7 @@ pub(super) fn library_folder() -> PathBuf {
         .to_owned()
 }
 
-/// The C program of shared memory, compiled once; none where there is no compiler.
-fn c_program() -> Option<&'static Path> {
-    static BUILT: CProgram = OnceLock::new();
-    compiled(&BUILT, "examples/exchange")
-}
-
+/// A program in C, compiled once; none where there is no compiler.
 pub(super) type CProgram = OnceLock<Option<(TemporaryFolder, PathBuf)>>;
 
 pub(super) fn compiled(built: &'static CProgram, name: &str) -> Option<&'static Path> {
@@ -93,6 +88,33 @@ fn has_python() -> bool {
     there
 }
 
+/// What runs a side of a test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Language {
+    C,
+    Python,
+    /// Python that awaits.
+    Asyncio,
+    Rust,
+}
+
+impl Language {
+    /// A program of this crate, `NAME.c` and `NAME.py`; none of Rust, which a test has itself, or
+    /// where the machine lacks the language.
+    pub(super) fn command(self, built: &'static CProgram, name: &str) -> Option<Command> {
+        match self {
+            Self::Rust => None,
+            Self::C => Some(c_command(compiled(built, name)?)),
+            Self::Python | Self::Asyncio => python_command(&format!("{name}.py")),
+        }
+    }
+
+    /// What the program calls what it is to do.
+    pub(super) fn task(self, what: &str) -> String {
+        format!("{what}{}", if self == Self::Asyncio { "-async" } else { "" })
+    }
+}
+
 /// A program in another language, which does not outlive its test.
 pub(super) struct Other(pub(super) Child);
 
@@ -117,25 +139,20 @@ impl Drop for Other {
     }
 }
 
-/// A language, as far as this test knows it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Language {
-    C,
-    Python,
-    Rust,
+/// The program of shared memory.
+fn command(language: Language) -> Option<Command> {
+    static BUILT: CProgram = OnceLock::new();
+    language.command(&BUILT, "examples/exchange")
 }
 
 /// Starts the part of a program; none where the machine lacks the language.
 fn start(language: Language, folder: &Path, what: &str) -> Option<Box<dyn FnOnce()>> {
-    let mut command = match language {
-        Language::Rust => {
-            let (folder, what) = (folder.to_owned(), what.to_owned());
-            let thread = std::thread::spawn(move || in_rust(&folder, &what));
-            return Some(Box::new(move || thread.join().unwrap()));
-        }
-        Language::C => c_command(c_program()?),
-        Language::Python => python_command("examples/exchange.py")?,
-    };
+    if language == Language::Rust {
+        let (folder, what) = (folder.to_owned(), what.to_owned());
+        let thread = std::thread::spawn(move || in_rust(&folder, &what));
+        return Some(Box::new(move || thread.join().unwrap()));
+    }
+    let mut command = command(language)?;
     command.arg(folder).arg(what);
     let mut other = Other(command.spawn().unwrap());
     Some(Box::new(move || other.ended_well()))
@@ -328,10 +345,7 @@ fn another_layout_is_noticed_in_every_language() {
 }
 
 fn offering_command(language: Language, folder: &Path) -> Option<Command> {
-    let mut command = match language {
-        Language::C => c_command(c_program()?),
-        _ => python_command("examples/exchange.py")?,
-    };
+    let mut command = command(language)?;
     command.arg(folder).arg("send").stderr(Stdio::null());
     Some(command)
 }

@@ -11,32 +11,16 @@ use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Memory, RemoteRights, Transport};
 use landfall_testkit::TemporaryFolder;
 
-use super::languages::{CProgram, Other, c_command, compiled, patience, python_command};
+use super::languages::{CProgram, Language, Other, patience};
 
 const COUNT: u32 = 100;
 const PORT: u16 = 7;
 const LONG: usize = 300_000;
 const KEYS: [&str; 2] = ["plain", "7"];
 
-fn c_program() -> Option<&'static Path> {
-    static BUILT: CProgram = OnceLock::new();
-    compiled(&BUILT, "examples/stp")
-}
-
-/// What runs a side.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Language {
-    C,
-    Python,
-    Asyncio,
-    Rust,
-}
-
 fn command(language: Language) -> Option<Command> {
-    match language {
-        Language::C => Some(c_command(c_program()?)),
-        _ => python_command("examples/stp.py"),
-    }
+    static BUILT: CProgram = OnceLock::new();
+    language.command(&BUILT, "examples/stp")
 }
 
 /// Starts a side; none where the machine lacks the language.
@@ -55,8 +39,7 @@ fn start(language: Language, what: &str, place: &Path, key: &str) -> Option<Box<
 
 fn started(language: Language, what: &str, place: &Path, key: &str) -> Option<Other> {
     let mut command = command(language)?;
-    let suffix = if language == Language::Asyncio { "-async" } else { "" };
-    command.arg(format!("{what}{suffix}")).arg(place).arg(key);
+    command.arg(language.task(what)).arg(place).arg(key);
     Some(Other(command.spawn().unwrap()))
 }
 

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use landfall::stp::{Peer, Transport, blocking};
+use landfall::stp::{Builder, Peer, Transport, blocking};
 
 use crate::abi::FI_EADDRNOTAVAIL;
+use crate::address::{Local, locals};
 use crate::completion::Failure;
 use crate::settings::{PORTS, Settings};
 
@@ -66,9 +67,15 @@ impl Drop for Carrier {
 }
 
 fn bind(address: SocketAddr, settings: &Settings) -> Result<blocking::Endpoint, Failure> {
+    let rails = settings.rails(address, &locals());
+    let rails = rails.map_err(|why| Failure::new(FI_EADDRNOTAVAIL, why))?;
     let mut why = None;
     for candidate in settings.candidates(address) {
-        let builder = blocking::Endpoint::builder().path(Transport::udp(candidate)).linger(LINGER);
+        let first = blocking::Endpoint::builder().path(Transport::udp(candidate));
+        // On every rail the port that is tried; where the program has chosen that, any.
+        let port = if address.port() == 0 { candidate.port() } else { 0 };
+        let path = |rail: &Local| Transport::udp(rail.with_port(port));
+        let builder = rails.iter().map(path).fold(first, Builder::path).linger(LINGER);
         match settings.apply(builder).bind() {
             Ok(bound) => return Ok(bound.into()),
             Err(error) => why = Some(error.to_string()),

@@ -62,8 +62,15 @@ const TRANSMIT_FLAGS: u64 = FI_COMPLETION
     | FI_MORE;
 const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 /// Sends of one peer to another arrive in order, after the writes and before the reads that
-/// were begun before them.
-const ORDER: u64 = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_RAW;
+/// were begun before them. Words are changed in the order of the calls: a FetchOp of STP is carried
+/// out when all before it are in place.
+const ORDER: u64 = FI_ORDER_SAS
+    | FI_ORDER_SAW
+    | FI_ORDER_RAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAR
+    | FI_ORDER_ATOMIC_WAW;
 
 /// Whether one thing that is asked for is offered.
 type Verdict = Result<(), &'static str>;

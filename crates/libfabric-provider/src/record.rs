@@ -26,10 +26,12 @@ pub(crate) enum Kind {
     Reject,
     /// Nothing more is sent.
     Shutdown,
+    /// Where the side that was connected to is reached, too.
+    Rails,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Pad,
         Self::Message,
         Self::Offer,
@@ -40,6 +42,7 @@ impl Kind {
         Self::Accept,
         Self::Reject,
         Self::Shutdown,
+        Self::Rails,
     ];
 
     const fn code(self) -> u8 {
@@ -54,6 +57,7 @@ impl Kind {
             Self::Accept => 8,
             Self::Reject => 9,
             Self::Shutdown => 10,
+            Self::Rails => 11,
         }
     }
 }
@@ -178,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..12_u8, flags in 0..8_u8) {
+        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..13_u8, flags in 0..8_u8) {
             let mut bytes = bytes;
             (bytes[0], bytes[1]) = (kind, flags);
             if let Some(record) = Record::decode(&bytes) {

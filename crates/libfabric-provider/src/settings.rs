@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use landfall::stp::{Builder, Config};
 
+use crate::address::Local;
+
 /// Encrypts nothing: `1`.
 pub(crate) const PLAINTEXT: &str = "FI_LANDFALL_PLAINTEXT";
 /// 64 hexadecimal digits that all ranks have: encrypts with them.
@@ -20,6 +22,14 @@ pub(crate) const PORTS: &str = "FI_LANDFALL_PORTS";
 /// How many seconds a peer may be silent before it is given up.
 pub(crate) const PATIENCE: &str = "FI_LANDFALL_PATIENCE";
 
+/// Further interfaces, addresses or networks, over which all is striped: `eth1,eth2`.
+pub(crate) const RAILS: &str = "FI_LANDFALL_RAILS";
+/// This many, beside the first.
+const MOST_RAILS: usize = 7;
+
+/// How many KiB may be on their way to an endpoint at a time.
+pub(crate) const WINDOW: &str = "FI_LANDFALL_WINDOW";
+
 /// What the environment says.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
@@ -28,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) interface: Option<String>,
     patience: Option<u32>,
     ports: Option<RangeInclusive<u16>>,
+    rails: Vec<String>,
+    window: Option<u64>,
 }
 
 impl fmt::Debug for Settings {
@@ -66,7 +78,44 @@ impl Settings {
                 Some(ports(&range).ok_or(why)?)
             }
         };
-        Ok(Self { is_plain, key, interface: get(INTERFACE), patience, ports })
+        let window = match get(WINDOW).map(|window| window.parse::<u64>()) {
+            None => None,
+            Some(Ok(kib @ 4..=4_194_304)) => Some(kib << 10),
+            Some(_) => return Err(format!("{WINDOW} is no number of KiB, 4 to 4194304")),
+        };
+        let rails: Vec<String> = get(RAILS)
+            .map(|names| names.split(',').map(|name| name.trim().to_owned()).collect())
+            .unwrap_or_default();
+        if rails.len() > MOST_RAILS {
+            return Err(format!("{RAILS} names {}, and may name {MOST_RAILS}", rails.len()));
+        }
+        Ok(Self { is_plain, key, interface: get(INTERFACE), patience, ports, rails, window })
+    }
+
+    /// Where an endpoint of this address is reached beside it: the other rails that it has, in
+    /// the order of their names. `all` are the addresses of this host.
+    ///
+    /// # Errors
+    /// A name that none of them has.
+    pub(crate) fn rails(&self, address: SocketAddr, all: &[Local]) -> Result<Vec<Local>, String> {
+        let is_first = |local: &Local| local.ip == address.ip();
+        let mut rails = Vec::new();
+        for name in &self.rails {
+            let is_meant = |local: &&Local| {
+                local.ip.is_ipv4() == address.is_ipv4()
+                    && (local.interface == *name
+                        || local.ip.to_string() == *name
+                        || local.network() == *name)
+            };
+            let found = all.iter().find(is_meant).ok_or_else(|| {
+                let version = if address.is_ipv4() { 4 } else { 6 };
+                format!("{RAILS}: no interface that is up is '{name}' and has IPv{version}")
+            })?;
+            if !is_first(found) && !rails.contains(found) {
+                rails.push(found.clone());
+            }
+        }
+        Ok(rails)
     }
 
     /// The addresses that an endpoint tries, one after the other: this one, and where the
@@ -91,12 +140,11 @@ impl Settings {
             exposed: 0xffff,
             ..Config::shared_network()
         };
-        let Some(seconds) = self.patience else { return config };
-        let patience = Duration::from_secs(seconds.into());
-        // Repetitions take twice as long each time, up to 16 times: ten of them 127 times as
-        // long as the first.
-        let retry_after = (patience / 256).max(config.retry_floor);
-        Config { retry_after, keep_alive: Some(patience / 4), ..config }
+        let config = Config { window: self.window.unwrap_or(config.window), ..config };
+        match self.patience {
+            None => config,
+            Some(seconds) => config.patient_for(Duration::from_secs(seconds.into())),
+        }
     }
 
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
@@ -146,6 +194,35 @@ mod tests {
         assert_eq!(tried("192.0.2.1:4711"), [4711], "the program's own choice");
         let free = Settings::default();
         assert_eq!(free.candidates(([192, 0, 2, 1], 0).into()).count(), 1);
+    }
+
+    #[test]
+    fn rails_are_found_by_interface_address_and_network() {
+        let local = |interface: &str, ip: &str, prefix| Local {
+            interface: interface.to_owned(),
+            ip: ip.parse().unwrap(),
+            scope: 0,
+            prefix,
+        };
+        let all = [
+            local("eth0", "192.0.2.1", 24),
+            local("eth1", "198.51.100.1", 24),
+            local("eth1", "2001:db8::1", 64),
+            local("eth2", "203.0.113.1", 25),
+        ];
+        let found = |names: &str, address: &str| {
+            let rails = names.split(',').map(str::to_owned).collect();
+            let settings = Settings { rails, ..Settings::default() };
+            let rails = settings.rails(address.parse().unwrap(), &all)?;
+            Ok::<_, String>(rails.iter().map(|rail| rail.ip.to_string()).collect::<Vec<_>>())
+        };
+        let both = Ok(vec!["198.51.100.1".to_owned(), "203.0.113.1".to_owned()]);
+        assert_eq!(found("eth1,eth2", "192.0.2.1:7"), both);
+        assert_eq!(found("198.51.100.1,203.0.113.0/25", "192.0.2.1:7"), both);
+        assert_eq!(found("eth0,eth1,eth2,eth1", "192.0.2.1:7"), both, "each once");
+        assert_eq!(found("eth1", "[2001:db8::7]:7"), Ok(vec!["2001:db8::1".to_owned()]));
+        let why = found("eth2", "[2001:db8::7]:7").unwrap_err();
+        assert!(why.contains("'eth2' and has IPv6"), "{why}");
     }
 
     #[test]

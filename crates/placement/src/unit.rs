@@ -158,11 +158,11 @@ pub enum Landing {
     Unchecked,
     /// The word operation took effect; the word held this before.
     Old(u64),
-    /// The check that the engine asked for failed. As if the unit had not
-    /// arrived; where it had landed in a guessed span, junk lies there.
+    /// The check that the engine asked for failed, or the bytes were lost on the way. As if the
+    /// unit had not arrived; where it had landed in a guessed span, junk lies there.
     Corrupt,
-    /// It did not come to lie there: the memory is gone, the grant does not
-    /// allow it, or the bytes were lost on the way. As if it had not arrived.
+    /// It can't come to lie there: the memory is gone, or the grant does not
+    /// allow it. As if it had not arrived, and it will fail again.
     Failed,
 }
 

@@ -182,6 +182,25 @@ impl Config {
         Self { checksum: true, ..self }
     }
 
+    /// The same for users who want to know sooner, or later, that a peer is gone: one that is
+    /// silent for so long, and is asked meanwhile, is given up at about that time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stp_core::{Config, Endpoint};
+    ///
+    /// let config = Config::shared_network().patient_for(Duration::from_secs(2));
+    /// assert_eq!(config.keep_alive, Some(Duration::from_millis(500)));
+    /// assert!(Endpoint::new(config, [7; 32]).is_ok());
+    /// ```
+    #[must_use]
+    pub fn patient_for(self, patience: Duration) -> Self {
+        // Repetitions take twice as long each time, up to 16 times: ten of them 127 times as
+        // long as the first.
+        let retry_after = (patience / 256).max(self.retry_floor);
+        Self { retry_after, keep_alive: Some((patience / 4).max(retry_after)), ..self }
+    }
+
     /// For how long a side may be silent before what waits for it is given up,
     /// however often it was asked: a busy machine may pause for seconds.
     pub(crate) fn silence(&self) -> Duration {

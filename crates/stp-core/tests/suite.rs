@@ -6,6 +6,7 @@
 mod abuse;
 mod answers;
 mod captured_run;
+mod collectives;
 mod congestion;
 mod connections;
 mod cubic;
@@ -20,6 +21,7 @@ mod partings;
 mod preferences;
 mod proofs;
 mod puts;
+mod ranks;
 mod regions;
 mod room;
 mod runs;

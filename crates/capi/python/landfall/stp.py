@@ -32,7 +32,7 @@ _MOST = 1 << 24
 
 class _Config(ctypes.Structure):
     _fields_ = [("address", _S), ("key", _S), ("threads", _U32), ("flags", _U32),
-                ("keep_alive", _U32), ("reserved", _U32)]
+                ("keep_alive", _U32), ("patience", _U32)]
 
 
 _U16 = ctypes.c_uint16
@@ -79,18 +79,20 @@ class Endpoint(_Shared):
     """One end: give both sides the same ``key`` of 32 random bytes, or none, and they prove who
     they are by identities of their users. What stays on the host is plain unless
     ``encrypt_loopback`` is set; with ``plaintext`` all is. A peer that is silent for
-    ``keep_alive`` seconds is asked whether it lives."""
+    ``keep_alive`` seconds is asked whether it lives, and one that is silent for about ``patience``
+    seconds counts as gone (half a minute, unless it is said)."""
 
     def __init__(self, address="0.0.0.0:0", key=None, threads=1, plaintext=False,
-                 encrypt_loopback=False, keep_alive=None):
+                 encrypt_loopback=False, keep_alive=None, patience=None):
         if key is not None and len(bytes(key)) != 32:
             raise ValueError("a key has 32 random bytes: os.urandom(32)")
         # A structure of C would end at its first zero.
         held = ctypes.create_string_buffer(bytes(key), 32) if key is not None else None
         flags = (1 if plaintext else 0) | (2 if encrypt_loopback else 0)
-        keep_alive = 0 if keep_alive is None else max(1, int(keep_alive * 1000))
+        keep_alive, patience = (0 if seconds is None else max(1, int(seconds * 1000))
+                                for seconds in (keep_alive, patience))
         config = _Config(address.encode(), ctypes.cast(held, _S) if held else None, threads, flags,
-                         keep_alive, 0)
+                         keep_alive, patience)
         super().__init__(_lib.lf_stp_open(ctypes.byref(config)) or _fail())
 
     _close = staticmethod(_lib.lf_stp_close)

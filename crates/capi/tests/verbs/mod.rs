@@ -8,27 +8,14 @@ use std::sync::OnceLock;
 
 use landfall_testkit::TemporaryFolder;
 
-use crate::languages::{CProgram, Other, c_command, compiled, python_command};
+use crate::languages::{CProgram, Language, Other, c_command, compiled};
 
 const CARRIERS: [&str; 3] = ["node", "stp", "qpip"];
 
-/// What runs a side.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Language {
-    C,
-    Python,
-    Asyncio,
-    /// It only serves, over carriers that reach memory.
-    Rust,
-}
-
+/// The program that exchanges messages by queue pairs.
 fn command(language: Language) -> Option<Command> {
     static BUILT: CProgram = OnceLock::new();
-    match language {
-        Language::Rust => None,
-        Language::C => Some(c_command(compiled(&BUILT, "examples/pairs")?)),
-        _ => python_command("examples/pairs.py"),
-    }
+    language.command(&BUILT, "examples/pairs")
 }
 
 /// What is refused, and how queue pairs end, in C.
@@ -50,8 +37,7 @@ fn start(
         return Some(Box::new(move || thread.join().unwrap()));
     }
     let mut command = command(language)?;
-    let suffix = if language == Language::Asyncio { "-async" } else { "" };
-    command.arg(format!("{what}{suffix}")).arg(carrier).arg(folder);
+    command.arg(language.task(what)).arg(carrier).arg(folder);
     let mut other = Other(command.spawn().unwrap());
     Some(Box::new(move || other.ended_well()))
 }

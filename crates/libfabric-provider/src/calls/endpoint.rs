@@ -13,7 +13,7 @@ use super::domain::domain_of;
 use super::event::EventHandle;
 use super::queue::QueueHandle;
 use super::{
-    NOT_OFFERED, atomic, closes, connection, give, known, message, of, passive, remote, tagged,
+    atomic, closes, connection, endpoint_calls, give, known, message, of, passive, remote, tagged,
     take,
 };
 use crate::abi::*;
@@ -55,16 +55,7 @@ pub(super) struct Enabled {
 const LEAST_LEFT: usize = 64;
 
 static FID_OPS: fi_ops = fi_ops { bind, control, ..closes(close) };
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt,
-    setopt,
-    tx_ctx: NOT_OFFERED,
-    rx_ctx: NOT_OFFERED,
-    rx_size_left: NOT_OFFERED,
-    tx_size_left: NOT_OFFERED,
-};
+static OPS: fi_ops_ep = endpoint_calls(cancel, getopt, setopt);
 static CM_OPS: fi_ops_cm = fi_ops_cm { getname, ..connection::NONE };
 
 /// What `FI_EP_MSG` is to have.

@@ -21,9 +21,9 @@ mod tagged;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use libc::ssize_t;
+use libc::{size_t, ssize_t};
 
-use crate::abi::{FI_ENOSYS, fi_ops, fid, unsupported};
+use crate::abi::{FI_ENOSYS, fi_ops, fi_ops_ep, fid, unsupported};
 
 pub(crate) use fabric::{fabric, getinfo};
 
@@ -53,6 +53,25 @@ pub(crate) const fn closes(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi
         ops_open: NOT_OFFERED,
         tostr: NOT_OFFERED,
         ops_set: NOT_OFFERED,
+    }
+}
+
+/// The calls of an endpoint, whatever it does: receives are taken back, and options looked up and
+/// chosen.
+pub(crate) const fn endpoint_calls(
+    cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> ssize_t,
+    getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut size_t) -> c_int,
+    setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, size_t) -> c_int,
+) -> fi_ops_ep {
+    fi_ops_ep {
+        size: size_of::<fi_ops_ep>(),
+        cancel,
+        getopt,
+        setopt,
+        tx_ctx: NOT_OFFERED,
+        rx_ctx: NOT_OFFERED,
+        rx_size_left: NOT_OFFERED,
+        tx_size_left: NOT_OFFERED,
     }
 }
 

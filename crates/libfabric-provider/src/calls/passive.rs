@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use libc::{size_t, ssize_t};
 
 use super::event::EventHandle;
-use super::{NOT_OFFERED, closes, connection, endpoint, give, known, of, take};
+use super::{closes, connection, endpoint, endpoint_calls, give, known, of, take};
 use crate::abi::*;
 use crate::address;
 use crate::channel::{EventTarget, Taken};
@@ -38,16 +38,7 @@ struct State {
 }
 
 static FID_OPS: fi_ops = fi_ops { bind, ..closes(close) };
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt,
-    setopt,
-    tx_ctx: NOT_OFFERED,
-    rx_ctx: NOT_OFFERED,
-    rx_size_left: NOT_OFFERED,
-    tx_size_left: NOT_OFFERED,
-};
+static OPS: fi_ops_ep = endpoint_calls(cancel, getopt, setopt);
 static CM_OPS: fi_ops_cm = fi_ops_cm { setname, getname, listen, reject, ..connection::NONE };
 
 pub(super) unsafe extern "C" fn open(

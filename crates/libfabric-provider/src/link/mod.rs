@@ -6,9 +6,11 @@
 //! | `transmit` | messages are composed and written into the ring of the other side |
 //! | `receive` | the own ring is read, and long messages are read from where they are |
 //! | `memory` | remote writes and reads |
+//! | `rails` | further links between the two sides |
 
 mod memory;
 mod open;
+mod rails;
 mod receive;
 mod transmit;
 
@@ -75,6 +77,8 @@ pub(crate) struct Link {
     /// What the other side of an `FI_EP_MSG` has said of the connection. Nothing for one of
     /// `FI_EP_RDM`, where nobody may say that.
     heard: Option<VecDeque<(Kind, Vec<u8>)>>,
+    /// The other side may say once where it is reached, too: it was connected to.
+    may_add_rails: bool,
 }
 
 /// What programs say along when they connect has this many bytes at most.

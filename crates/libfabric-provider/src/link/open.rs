@@ -25,7 +25,7 @@ pub(crate) const PORT: u16 = 0xfab1;
 /// The same for endpoints that listen for connections: `FI_EP_MSG`.
 pub(crate) const CONNECTED_PORT: u16 = 0xfab2;
 /// What providers of this version greet each other with.
-pub(crate) const HELLO: u64 = 0x6c66_6669_0000_0002;
+pub(crate) const HELLO: u64 = 0x6c66_6669_0000_0003;
 /// What the other side calls the ring that it writes.
 const RING_NAME: u32 = 0xffff_ff01;
 
@@ -96,6 +96,8 @@ impl Link {
         }
         let mut link = Self::new(core, number, peer, port, Self::ask(&connection))?;
         link.connection = Some(connection);
+        link.may_add_rails = false;
+        link.tell_rails(core);
         Ok(link)
     }
 
@@ -135,6 +137,7 @@ impl Link {
             shown: Vec::new(),
             held: VecDeque::new(),
             heard: (port == CONNECTED_PORT).then(VecDeque::new),
+            may_add_rails: true,
         })
     }
 

@@ -123,6 +123,7 @@ impl Link {
             Kind::Request | Kind::Accept | Kind::Reject | Kind::Shutdown => {
                 self.hear(&record)?;
             }
+            Kind::Rails => self.add_rails(core, &record)?,
             Kind::Written => {
                 core.written(world, self.peer, record.total, record.data.unwrap_or(0));
             }
@@ -131,7 +132,7 @@ impl Link {
         Ok(())
     }
 
-    fn copy_out(&self, position: u64, into: &mut [u8]) -> Result<(), Failure> {
+    pub(super) fn copy_out(&self, position: u64, into: &mut [u8]) -> Result<(), Failure> {
         self.own.copy_out(offset(position), into).map_err(|error| failure(&error))
     }
 

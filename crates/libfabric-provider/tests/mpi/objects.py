@@ -23,11 +23,11 @@ assert world.allgather((rank, "x" * rank)) == [(each, "x" * each) for each in ra
 assert world.bcast(list(range(100_000)) if rank == 0 else None)[-1] == 99_999
 
 # Buffers: short and long, some of which are received before they come.
-for length in (1, 1000, 1_000_000):
+for tag, length in enumerate((1, 1000, 1_000_000)):
     mine, theirs = array("d", [rank] * length), array("d", [-1] * length)
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
-    receiving = world.Irecv(theirs, source=left, tag=length)
-    sending = world.Isend(mine, dest=right, tag=length)
+    receiving = world.Irecv(theirs, source=left, tag=tag)
+    sending = world.Isend(mine, dest=right, tag=tag)
     MPI.Request.Waitall([receiving, sending])
     assert theirs[0] == theirs[-1] == left
     total = array("d", [0] * length)

@@ -391,6 +391,23 @@ static void remote_data(void)
         OK(fi_close(&region->fid));
 }
 
+/* Many that do not wait for each other, to one word: each finds what the one before it left. */
+static void words_in_order(uint64_t at, uint64_t key)
+{
+    enum { COUNT = 100 };
+    static uint64_t written[COUNT], held[COUNT], one = 1;
+    static struct fi_context contexts[2 * COUNT];
+    for (unsigned n = 0; n < COUNT; n++) {
+        written[n] = 1000 * n;
+        AGAIN(fi_atomic(side.ep, &written[n], 1, NULL, side.peer, at, key, FI_UINT64, FI_ATOMIC_WRITE, &contexts[2 * n]));
+        AGAIN(fi_fetch_atomic(side.ep, &one, 1, NULL, &held[n], NULL, side.peer, at, key, FI_UINT64, FI_SUM, &contexts[2 * n + 1]));
+    }
+    for (unsigned n = 0; n < 2 * COUNT; n++)
+        completion();
+    for (unsigned n = 0; n < COUNT; n++)
+        CHECK(held[n] == 1000 * n);
+}
+
 /* Words of the other one's memory are changed in one step, each of the two changing them. */
 static void atomics(void)
 {
@@ -450,6 +467,7 @@ static void atomics(void)
         AGAIN(fi_fetch_atomic(side.ep, &value, 1, NULL, held, NULL, side.peer, 80, KEY, FI_UINT64, FI_BAND, &context));
         completion();
         CHECK(held[0] == 0x0f);
+        words_in_order(88, KEY);
     }
     turn_until_other();
     if (!side.is_first) {
@@ -748,6 +766,40 @@ static void dead_peer(void)
     CHECK(text && *text);
 }
 
+/* The other process is stopped in the middle of what comes, longer than it takes within a host to
+ * take back what was told of, and shorter than peers are given up. All of it arrives later. */
+static void stopped_peer(void)
+{
+    enum { COUNT = 48, LEN = 1 << 20 };
+    static uint8_t bytes[COUNT][LEN];
+    static struct fi_context contexts[COUNT];
+    struct timespec began, now;
+    open_side(&usual);
+    for (unsigned at = 0; at < COUNT; at++) {
+        if (!side.is_first) {
+            OK(fi_trecv(side.ep, bytes[at], LEN, NULL, FI_ADDR_UNSPEC, at, 0, &contexts[at]));
+            continue;
+        }
+        fill(bytes[at], LEN, at);
+        AGAIN(fi_tsend(side.ep, bytes[at], LEN, NULL, side.peer, at, &contexts[at]));
+    }
+    completion();
+    if (side.is_first) {
+        CHECK(kill(side.child, SIGSTOP) == 0);
+        clock_gettime(CLOCK_MONOTONIC, &began);
+        do {
+            turn();
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        } while ((now.tv_sec - began.tv_sec) * 10 + (now.tv_nsec - began.tv_nsec) / 100000000 < 15);
+        CHECK(kill(side.child, SIGCONT) == 0);
+    }
+    for (unsigned at = 1; at < COUNT; at++)
+        completion();
+    for (unsigned at = 0; at < COUNT; at++)
+        CHECK(is_filled(bytes[at], LEN, at));
+    turn_until_other();
+}
+
 /* Nobody is there. */
 static void absent_peer(void)
 {
@@ -925,6 +977,7 @@ static const struct {
     { "crossing", crossing, false },
     { "delivered", delivered, false },
     { "dead_peer", dead_peer, false },
+    { "stopped_peer", stopped_peer, false },
     { "absent_peer", absent_peer, false },
     { "addresses", addresses, false },
     { "sources", sources, false },

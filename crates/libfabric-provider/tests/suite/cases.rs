@@ -48,7 +48,7 @@ fn check(provider: &str, case: &str) {
         let mut command = Command::new(program);
         command.args([provider, case]).env("FI_PROVIDER_PATH", provider_folder());
         // Peers that are gone are given up sooner than users would like.
-        command.env("FI_LANDFALL_PATIENCE", "1");
+        command.env("FI_LANDFALL_PATIENCE", if case == "stopped_peer" { "30" } else { "1" });
         let output = run(command, LIMIT);
         assert!(output.status.success(), "{provider}: {case}: {}", text(&output));
         if is_deadly {
@@ -161,6 +161,7 @@ cases! {
     crossing;
     delivered;
     dead_peer, not with the other: "it offers its room again and again, and no error";
+    stopped_peer;
     absent_peer, not with the other: "it offers its room again and again, and no error";
     addresses;
     sources;

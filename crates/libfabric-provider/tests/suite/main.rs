@@ -5,4 +5,5 @@ mod cases;
 mod headers;
 mod mpi;
 mod mpich;
+mod rails;
 mod tools;

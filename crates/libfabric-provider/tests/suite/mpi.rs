@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use landfall_testbed::{VethConfig, VethPair, require_namespaces};
+use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
 
@@ -34,7 +34,7 @@ static EXCHANGE: Program = Program::new("exchange", mpicc);
 static KERNELS: Program = Program::new("kernels", mpicc);
 static KILLED: Program = Program::new("killed", mpicc);
 
-fn mpicc() -> Result<PathBuf, String> {
+pub(crate) fn mpicc() -> Result<PathBuf, String> {
     Ok("mpicc".into())
 }
 
@@ -57,7 +57,7 @@ impl Program {
 }
 
 /// `mpirun`, with this provider and nothing else.
-fn mpirun(ranks: u32) -> Command {
+pub(crate) fn mpirun(ranks: u32) -> Command {
     mpirun_with(ranks, "landfall")
 }
 
@@ -162,7 +162,23 @@ fn a_rank_that_is_killed_is_told_and_ends_the_others() {
     assert!(began.elapsed() < LIMIT, "{said}");
 }
 
-/// Two machines with a cable between them. In the place of `ssh` a script goes to the second.
+/// In the place of `ssh`: a script that goes to another machine.
+pub(crate) fn agent(machine: &Namespace) -> TemporaryFolder {
+    let folder = TemporaryFolder::new("mpi-agent");
+    let descriptor = machine.as_fd().as_raw_fd();
+    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+    // What MPICH gives before the name of the machine ssh would understand.
+    let script = format!(
+        "#!/bin/bash\n[ \"$1\" != -x ] || shift\nshift\n\
+         exec nsenter --net={namespace} bash -c \"$*\"\n"
+    );
+    let path = folder.path().join("agent");
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// Two machines with a cable between them.
 pub(crate) struct Machines {
     cable: VethPair,
     folder: TemporaryFolder,
@@ -171,18 +187,8 @@ pub(crate) struct Machines {
 impl Machines {
     pub(crate) fn new() -> Self {
         let cable = VethPair::new(VethConfig::default()).unwrap();
-        let folder = TemporaryFolder::new("mpi-agent");
-        let machines = Self { cable, folder };
-        let descriptor = machines.cable.b.namespace.as_fd().as_raw_fd();
-        let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
-        // What MPICH gives before the name of the machine ssh would understand.
-        let script = format!(
-            "#!/bin/bash\n[ \"$1\" != -x ] || shift\nshift\n\
-             exec nsenter --net={namespace} bash -c \"$*\"\n"
-        );
-        std::fs::write(machines.agent(), script).unwrap();
-        std::fs::set_permissions(machines.agent(), Permissions::from_mode(0o755)).unwrap();
-        machines
+        let folder = agent(&cable.b.namespace);
+        Self { cable, folder }
     }
 
     pub(crate) fn agent(&self) -> PathBuf {

@@ -9,7 +9,7 @@ use landfall_testbed::require_namespaces;
 use landfall_testkit::skip::skip;
 
 use crate::mpi::{Machines, Program, alone, expect_all_well};
-use crate::tools::{provider_folder, run, text};
+use crate::tools::{here, provider_folder, run, text};
 
 /// MPICH spins where Open MPI lets others run: more ranks than cores take their time.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -21,9 +21,14 @@ static KILLED: Program = Program::new("killed", mpicc);
 /// A program of MPICH, where `bash .ci/run tools` puts them: beside what cargo builds. The error:
 /// it is not there.
 fn tool(name: &str) -> Result<PathBuf, String> {
+    installed(&format!("mpich/bin/{name}"))
+}
+
+fn installed(name: &str) -> Result<PathBuf, String> {
     let test = std::env::current_exe().unwrap();
-    let mut places = test.ancestors().map(|folder| folder.join("tools/mpich/bin").join(name));
-    places.find(|path| path.exists()).ok_or("MPICH of PyPI is needed: bash .ci/run tools".into())
+    let mut places = test.ancestors().map(|folder| folder.join("tools").join(name));
+    let found = places.find(|path| path.exists());
+    found.ok_or(format!("{name} of PyPI is needed: bash .ci/run tools"))
 }
 
 fn mpicc() -> Result<PathBuf, String> {
@@ -76,6 +81,19 @@ fn kernels_are_right_over_two_ranks_of_mpich() {
 #[test]
 fn kernels_are_right_over_sixteen_ranks_of_mpich() {
     check("kernels_are_right_over_sixteen_ranks_of_mpich", &KERNELS, 16);
+}
+
+#[test]
+fn programs_in_python_send_objects_and_arrays_by_mpich() {
+    const NAME: &str = "programs_in_python_send_objects_and_arrays_by_mpich";
+    let (mut command, module, library) =
+        match (mpiexec(3), installed("mpi4py"), installed("mpich/lib")) {
+            (Ok(command), Ok(module), Ok(library)) => (command, module, library),
+            (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return skip(NAME, &why),
+        };
+    command.env("PYTHONPATH", module).env("LD_LIBRARY_PATH", library).env("MPI4PY_MPIABI", "mpich");
+    command.env("FI_LANDFALL_IFACE", "lo").arg("python3").arg(here().join("tests/mpi/objects.py"));
+    expect_all_well(&run(command, LIMIT));
 }
 
 #[test]

@@ -20,6 +20,17 @@ use crate::exchange::Turn;
 use crate::memory::{PieceView, Pins, Rights};
 use crate::wait::until_ready;
 
+/// What became of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copied {
+    There,
+    /// The neighbour has taken back what it told of, or has ended: the payload is lost on its way,
+    /// and comes again as any that is lost.
+    Lost,
+    /// Its place is gone.
+    NoPlace,
+}
+
 /// Where the payloads of a frame lie, one behind another.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source<'a> {
@@ -31,22 +42,25 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Copies `span.len` bytes from byte `at` on to their place. Returns whether they are there.
-    fn copy(&self, at: usize, pins: &mut Pins, span: &Span) -> bool {
+    /// Copies `span.len` bytes from byte `at` on to their place.
+    fn copy(&self, at: usize, pins: &mut Pins, span: &Span) -> Copied {
         match *self {
             Self::Mapped(view, start) => {
                 // SAFETY: the words are loaded and nothing else.
                 let words = unsafe { view.words() };
-                let fits = start + at + span.len as usize <= view.len() as usize;
-                fits && pins.copy_from_words(words, start + at, span).is_ok()
+                if start + at + span.len as usize > view.len() as usize {
+                    return Copied::Lost;
+                }
+                let copied = pins.copy_from_words(words, start + at, span);
+                if copied.is_ok() { Copied::There } else { Copied::NoPlace }
             }
             Self::Process(pid, process, start) => {
-                let Ok(place) = pins.resolve(span, Rights::WRITE) else { return false };
+                let Ok(place) = pins.resolve(span, Rights::WRITE) else { return Copied::NoPlace };
                 let into = libc::iovec { iov_base: place.ptr.as_ptr().cast(), iov_len: place.len };
                 // SAFETY: the place is lent memory that is pinned, to which there is no
                 // reference.
                 let read = unsafe { read_process(pid, start.wrapping_add(at as u64), into) };
-                read.is_ok() && is_alive(process)
+                if read.is_ok() && is_alive(process) { Copied::There } else { Copied::Lost }
             }
         }
     }
@@ -170,9 +184,12 @@ impl Placer {
         let settled = usize::from(placed.units);
         let is_right = usize::from(placed.at) == head_len
             && run.payload_len(placed.at.into(), settled) == Some(placed.span.len.into());
-        let is_there = is_right && arrived.source.copy(first * each, turn.pins, &placed.span);
         turn.counters.malformed += u64::from(!is_right);
-        announce(turn, arrived, placed.ticket, (is_there, placed.span.len.into()));
+        let copied = match is_right {
+            true => arrived.source.copy(first * each, turn.pins, &placed.span),
+            false => Copied::NoPlace,
+        };
+        announce(turn, arrived, placed.ticket, (copied, placed.span.len.into()));
         Some(settled.clamp(1, count))
     }
 
@@ -194,8 +211,8 @@ impl Placer {
                 let wanted = self.spans.total_len();
                 let fits = at as u64 + wanted <= unit.len() as u64;
                 turn.counters.malformed += u64::from(!fits);
-                let is_there = match check {
-                    _ if !fits => Some(false),
+                let copied = match check {
+                    _ if !fits => Some(Copied::NoPlace),
                     Check::None => Some(unit.write(at, &self.spans, turn.pins)),
                     // Anyone who seals sends nothing this way.
                     Check::Sealed { .. } => None,
@@ -203,8 +220,8 @@ impl Placer {
                         self.write_summed(turn, &unit, at, (from.into(), len as usize, seed))
                     }
                 };
-                match is_there {
-                    Some(is_there) => announce(turn, arrived, ticket, (is_there, wanted)),
+                match copied {
+                    Some(copied) => announce(turn, arrived, ticket, (copied, wanted)),
                     None => turn.engine.handle_placed(turn.now, ticket, Landing::Corrupt),
                 }
             }
@@ -247,16 +264,16 @@ impl Placer {
     }
 
     /// Writes what has to be summed. What was summed is what is written: it is copied once
-    /// more. Returns whether it is in place; nothing where the sum is wrong.
+    /// more. Returns nothing where the sum is wrong.
     fn write_summed<E>(
         &mut self,
         turn: &mut Turn<'_, E>,
         unit: &Parts<'_>,
         at: usize,
         (from, len, seed): (usize, usize, u16),
-    ) -> Option<bool> {
+    ) -> Option<Copied> {
         if !unit.read(unit.len(), &mut self.scratch) {
-            return Some(false);
+            return Some(Copied::Lost);
         }
         let mut sum = InternetSum::new();
         sum.add_word(seed);
@@ -271,11 +288,12 @@ impl Placer {
         }
         let mut rest = self.scratch.get(at..).unwrap_or_default();
         turn.counters.bytes_copied += self.spans.total_len();
-        Some(self.spans.iter().all(|span| {
+        let is_there = self.spans.iter().all(|span| {
             let (bytes, behind) = rest.split_at(rest.len().min(span.len as usize));
             rest = behind;
             turn.pins.copy_in(span, bytes).is_ok()
-        }))
+        });
+        Some(if is_there { Copied::There } else { Copied::NoPlace })
     }
 }
 
@@ -302,35 +320,47 @@ impl Parts<'_> {
         self.source.read(self.source_at, &mut into[from_head..])
     }
 
-    /// Writes its bytes from `at` on to their places. Returns whether all are there.
-    fn write(&self, at: usize, spans: &Spans, pins: &mut Pins) -> bool {
+    /// Writes its bytes from `at` on to their places.
+    fn write(&self, at: usize, spans: &Spans, pins: &mut Pins) -> Copied {
         let mut at = at;
-        spans.iter().all(|span| {
+        for span in spans.iter() {
             let of_head = self.head.get(at..).unwrap_or_default();
             let of_head = &of_head[..of_head.len().min(span.len as usize)];
             let (front, rest) = span.split_at(of_head.len() as u32);
             at += of_head.len();
-            let is_front_there = of_head.is_empty() || pins.copy_in(&front, of_head).is_ok();
+            if !of_head.is_empty() && pins.copy_in(&front, of_head).is_err() {
+                return Copied::NoPlace;
+            }
             let from = self.source_at + at.saturating_sub(self.head.len());
             at += rest.len as usize;
-            is_front_there && (rest.len == 0 || self.source.copy(from, pins, &rest))
-        })
+            if rest.len > 0 {
+                let copied = self.source.copy(from, pins, &rest);
+                if copied != Copied::There {
+                    return copied;
+                }
+            }
+        }
+        Copied::There
     }
 }
 
 /// Tells the engine what became of a payload: it is in place if it was copied, and what was
-/// copied was still what the neighbour had told of.
+/// copied was still what the neighbour had told of. One that is not is as one whose check fails.
 fn announce<E: Engine>(
     turn: &mut Turn<'_, E>,
     arrived: &Arrived<'_>,
     ticket: Ticket,
-    (is_copied, len): (bool, u64),
+    (copied, len): (Copied, u64),
 ) {
     turn.counters.bytes_copied += len;
-    if is_copied && !arrived.queue.is_closed() {
-        turn.counters.payload_bytes += len;
-        return turn.engine.handle_placed(turn.now, ticket, Landing::Unchecked);
-    }
-    turn.counters.misplaced += 1;
-    turn.engine.handle_placed(turn.now, ticket, Landing::Failed);
+    let landing = match copied {
+        Copied::There if !arrived.queue.is_closed() => {
+            turn.counters.payload_bytes += len;
+            Landing::Unchecked
+        }
+        Copied::There | Copied::Lost => Landing::Corrupt,
+        Copied::NoPlace => Landing::Failed,
+    };
+    turn.counters.misplaced += u64::from(landing != Landing::Unchecked);
+    turn.engine.handle_placed(turn.now, ticket, landing);
 }

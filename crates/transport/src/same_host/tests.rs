@@ -351,13 +351,13 @@ fn who_has_read_more_than_was_written_is_left_alone() {
 }
 
 #[test]
-fn addresses_at_which_nothing_is_fail_that_unit_alone() {
+fn what_is_at_no_address_is_lost_and_nothing_else_is() {
     let mut victim = Victim::new();
     let mut hostile = Hostile::met(&mut victim);
     let mut expected = Vec::new();
     for address in [0, 8, u64::MAX, u64::MAX - 4095, 1 << 47] {
         hostile.say(Place::Address(address), 5000);
-        expected.push(Landing::Failed);
+        expected.push(Landing::Corrupt);
     }
     victim.turn();
     assert_eq!(victim.engine.landings, expected);
@@ -381,14 +381,15 @@ fn bytes_that_change_after_they_were_placed_change_nothing() {
 }
 
 #[test]
-fn what_was_taken_back_before_it_was_read_is_not_in_place() {
+fn what_was_taken_back_before_it_was_read_is_lost_as_on_a_network() {
     let mut victim = Victim::new();
     let mut hostile = Hostile::met(&mut victim);
     hostile.say(Place::Inline, 5000);
     // From here on the sender uses its memory for something else.
     hostile.queue.close();
     victim.turn();
-    assert_eq!(victim.engine.landings, [Landing::Failed]);
+    // It comes again: its place here is as good as before.
+    assert_eq!(victim.engine.landings, [Landing::Corrupt]);
     assert_eq!(victim.driver.counters().payload_bytes, 0);
 }
 

@@ -1,0 +1,104 @@
+//! Several rails: the side that was connected to says where it is reached beside the address that
+//! it was connected at, and the other side adds these links. STP stripes all over them.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use landfall::stp::Peer;
+
+use super::transmit::Outgoing;
+use super::{Link, nonsense};
+use crate::completion::Failure;
+use crate::core::EndpointState;
+use crate::record::{HEADER, Kind, Record};
+
+/// An address takes this many bytes: of IPv6, and a port.
+const ADDRESS: usize = 18;
+/// The most that are told of.
+const MOST: usize = 63;
+
+impl Link {
+    /// This side was connected to: it says which further rails it has.
+    pub(super) fn tell_rails(&mut self, core: &EndpointState) {
+        let rails = further(core);
+        if !rails.is_empty() {
+            let told = rails.iter().take(MOST).flat_map(encode).collect();
+            self.outgoing.push_back(Outgoing::Control(Kind::Rails, told));
+        }
+    }
+
+    /// The other side has said which rails it has: each of ours leads to the one of theirs with
+    /// the same place in the order. One that is down is left out; those that are there do.
+    pub(super) fn add_rails(
+        &mut self,
+        core: &EndpointState,
+        record: &Record,
+    ) -> Result<(), Failure> {
+        let len = record.len as usize;
+        let is_right = len.is_multiple_of(ADDRESS) && (1..=MOST).contains(&(len / ADDRESS));
+        let (true, true, Some(connection)) = (self.may_add_rails, is_right, &self.connection)
+        else {
+            return Err(nonsense("it speaks of rails where it may not"));
+        };
+        let mut told = vec![0; len];
+        self.copy_out(self.receive.consumed + HEADER as u64, &mut told)?;
+        let paths = core.stp.as_async().paths();
+        let ours = further(core);
+        let pairs = ours.iter().zip(told.as_chunks().0).zip(paths.into_iter().skip(1));
+        for ((own, theirs), path) in pairs {
+            // Where it fails the path is down, or no path of ours is of that version of IP.
+            let _ = connection.add_link(path, Peer::Socket(decode(theirs, own)));
+        }
+        self.may_add_rails = false;
+        Ok(())
+    }
+}
+
+/// The addresses of an endpoint beside its first.
+fn further(core: &EndpointState) -> Vec<SocketAddr> {
+    let stp = core.stp.as_async();
+    let address = |path| match stp.local_of(path) {
+        Some(Peer::Socket(address)) => Some(address),
+        _ => None,
+    };
+    stp.paths().into_iter().skip(1).filter_map(address).collect()
+}
+
+fn encode(address: &SocketAddr) -> [u8; ADDRESS] {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut bytes = [0; ADDRESS];
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&address.port().to_le_bytes());
+    bytes
+}
+
+/// As it is reached from an address of ours: an interface has another number at each host.
+fn decode(bytes: &[u8; ADDRESS], own: &SocketAddr) -> SocketAddr {
+    let [ip @ .., low, high] = *bytes;
+    let port = u16::from_le_bytes([low, high]);
+    match (Ipv6Addr::from(ip).to_canonical(), own) {
+        (IpAddr::V6(ip), SocketAddr::V6(own)) => {
+            SocketAddrV6::new(ip, port, 0, own.scope_id()).into()
+        }
+        (ip, _) => SocketAddr::new(ip, port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_was_told() {
+        for text in ["192.0.2.7:8181", "[2001:db8::7]:65535", "0.0.0.0:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(decode(&encode(&address), &address), address);
+        }
+        let own = SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 0, 3).into();
+        let theirs = SocketAddrV6::new("fe80::2".parse().unwrap(), 8, 0, 9).into();
+        let reached = SocketAddrV6::new("fe80::2".parse().unwrap(), 8, 0, 3).into();
+        assert_eq!(decode(&encode(&theirs), &own), reached);
+    }
+}
