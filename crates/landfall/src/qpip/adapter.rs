@@ -1,7 +1,9 @@
 //! [`Adapter`] and [`ProtectionDomain`].
 
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::Poll;
 
 use landfall_placement::{Duration, Engine as _, Refusals};
 use landfall_transport::memory::Memory;
@@ -12,7 +14,7 @@ use super::builder::Builder;
 use super::completion_queue::CompletionQueue;
 use super::error::{Error, Refused};
 use super::link::LinkInfo;
-use super::listener::Listener;
+use super::listener::{Listener, Pending};
 use super::memory::{DomainName, MemoryParts, MemoryRegion};
 use super::notice::Notice;
 use super::queue_pair::{QueuePair, QueuePairOptions};
@@ -36,6 +38,29 @@ impl Adapter {
     /// An adapter to be described, and then opened.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// Ends the adapter, and waits until what was asked of it has left: resets of queue pairs that
+    /// were dropped above all. Without this they leave in the background, and get lost
+    /// where the process ends at once; then peers wait. Queue pairs that are still there end
+    /// without a word: [close](QueuePair::close) or drop them before.
+    ///
+    /// ```
+    /// use landfall::qpip::{Adapter, Link};
+    ///
+    /// let link = Link::tunnel("127.0.0.1:0".parse()?, []);
+    /// let adapter = Adapter::builder().link(link).address("10.0.0.1/24").open()?;
+    /// adapter.close().wait();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close(self) -> Pending<impl Future<Output = ()> + Unpin> {
+        let handle = Arc::clone(&self.0);
+        handle.end();
+        let ended = poll_fn(move |cx| match handle.watch_end(cx.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        });
+        Pending::new(&self.0, ended)
     }
 
     /// Makes a protection domain: queue pairs reach only memory of their own.

@@ -3,10 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{End, PATIENCE, SERVER, at, channel_pair, connected, inline_pair, noise, pairs};
+use super::{
+    End, PATIENCE, SERVER, at, channel_pair, connected, half_inline_pair, inline_pair, noise, pairs,
+};
 use landfall::qpip::{
     Access, Adapter, CloseReason, CommandError, Error, Mapping, Memory, Operation, Phase,
-    PostError, QueuePairOptions, Status,
+    PostError, QueuePairOptions, Status, Wait,
 };
 
 /// Asks until it is so, for a bounded time.
@@ -142,6 +144,19 @@ fn an_adapter_ends_with_its_last_handle_and_its_peer_hears_a_reset() {
         let closed = there.pair.closed().wait_for(PATIENCE).expect("in time").unwrap();
         assert_eq!(closed, CloseReason::Reset, "{way}");
     }
+}
+
+/// A process may end behind it: the last word is out when it returns, and not a moment later.
+#[test]
+fn an_adapter_that_is_closed_has_said_its_last_word() {
+    let pair = half_inline_pair(Wait::Block);
+    let (here, there) = connected(&pair, Mapping::Message);
+    let (inline, threaded) = pair;
+    drop(there);
+    threaded.close().wait_for(PATIENCE).expect("in time");
+    // What has come by now is seen by these turns; nothing comes later.
+    while inline.turn() {}
+    assert_eq!(here.pair.phase(), Phase::Closed(CloseReason::Reset));
 }
 
 #[test]
