@@ -634,8 +634,10 @@ static void several(void)
     for (unsigned count = 0; count < COUNT || !released[0];) {
         struct fi_cq_tagged_entry entry = completion();
         unsigned which = entry.op_context == &context[1];
-        CHECK(entry.op_context == &context[which] && !released[which]);
-        released[which] = entry.flags & FI_MULTI_RECV;
+        CHECK(entry.op_context == &context[which]);
+        /* ofi_rxm tells so when it knows where the last message goes, which may have to be read yet. */
+        CHECK(!released[which] || strstr(side.provider, "ofi_rxm"));
+        released[which] = released[which] || entry.flags & FI_MULTI_RECV;
         if (!(entry.flags & FI_RECV))
             continue;
         uint8_t *place = entry.buf;
