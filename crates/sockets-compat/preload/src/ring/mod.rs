@@ -39,6 +39,10 @@ const WORTH_A_WAKE: u64 = 4;
 /// The same for one who is told of room by `poll`, as TCP does it.
 const WORTH_TELLING: u64 = 3;
 
+/// After so much the other end is told, and goes on while the next is copied: an eighth of a ring,
+/// so that both copy at the same time and not in turns.
+const PIECE: u64 = 32 * 1024;
+
 /// What is done with bytes that have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveMode {
@@ -106,17 +110,26 @@ impl Outgoing<'_> {
         let head = self.own.head.load(Ordering::Relaxed);
         let mut room = self.room()?;
         self.gets_memory(head, parts.iter().fold(0, |sum, part| room.min(sum + part.len as u64)))?;
-        let mut at = head;
+        let (mut at, mut published) = (head, head);
         for part in parts {
-            let len = (part.len as u64).min(room);
-            // SAFETY: `part` may be read, and as much is free in the ring.
-            unsafe { copy_in((self.bytes, self.capacity), at, part.base, len as usize) };
-            (at, room) = (at.wrapping_add(len), room - len);
-            if room == 0 {
-                break;
+            let mut from = part.base;
+            let mut left = (part.len as u64).min(room);
+            room -= left;
+            while left > 0 {
+                let len = left.min(PIECE);
+                // SAFETY: `part` may be read, and as much is free in the ring.
+                from = unsafe {
+                    copy_in((self.bytes, self.capacity), at, from, len as usize);
+                    from.add(len as usize)
+                };
+                (at, left) = (at.wrapping_add(len), left - len);
+                if at.wrapping_sub(published) >= PIECE {
+                    published = at;
+                    self.own.head.store(at, Ordering::Release);
+                }
             }
         }
-        if at != head {
+        if at != published {
             self.own.head.store(at, Ordering::Release);
         }
         Ok(at.wrapping_sub(head) as usize)
@@ -223,19 +236,28 @@ impl Incoming<'_> {
     pub(crate) unsafe fn take(&self, parts: &[Part], how: ReceiveMode) -> Result<usize, Malformed> {
         let tail = self.own.tail.load(Ordering::Relaxed);
         let mut left = self.available()?;
-        let mut at = tail;
+        let (mut at, mut released) = (tail, tail);
         for part in parts {
-            let len = (part.len as u64).min(left);
-            if how != ReceiveMode::Discard {
-                // SAFETY: `part` may be written, and as much is in the ring.
-                unsafe { copy_out((self.bytes, self.capacity), at, part.base, len as usize) };
-            }
-            (at, left) = (at.wrapping_add(len), left - len);
-            if left == 0 {
-                break;
+            let mut into = part.base;
+            let mut wanted = (part.len as u64).min(left);
+            left -= wanted;
+            while wanted > 0 {
+                let len = wanted.min(PIECE);
+                if how != ReceiveMode::Discard {
+                    // SAFETY: `part` may be written, and as much is in the ring.
+                    into = unsafe {
+                        copy_out((self.bytes, self.capacity), at, into, len as usize);
+                        into.add(len as usize)
+                    };
+                }
+                (at, wanted) = (at.wrapping_add(len), wanted - len);
+                if how != ReceiveMode::Peek && at.wrapping_sub(released) >= PIECE {
+                    released = at;
+                    self.own.tail.store(at, Ordering::Release);
+                }
             }
         }
-        if at != tail && how != ReceiveMode::Peek {
+        if how != ReceiveMode::Peek && at != released {
             self.own.tail.store(at, Ordering::Release);
         }
         Ok(at.wrapping_sub(tail) as usize)
