@@ -12,7 +12,9 @@ use landfall_seal::{
 use landfall_testkit::model::{Checked, Faults, NaiveWire};
 use landfall_testkit::trials::noise;
 use proptest::prelude::*;
-use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event, RemoteRegion, Rights};
+use stp_core::{
+    Admission, Config, Connect, ConnectionId, Endpoint, Event, PutOptions, RemoteRegion, Rights,
+};
 
 pub(crate) type Wire = NaiveWire<Checked<Sealed<Endpoint>>>;
 
@@ -242,7 +244,7 @@ fn engines_that_want_checksums_have_them_within_the_seal() {
         let bytes = noise(len, len as usize);
         let from = two.lend(0, &bytes);
         let now = two.wire.now;
-        two.end(0).put(now, ids[0], &region, 8, from, true).unwrap();
+        two.end(0).put(now, ids[0], &region, 8, from, PutOptions::WITH_NOTICE).unwrap();
         two.log[0].clear();
         two.run_until("the put", |log| {
             log[0].iter().any(|event| matches!(event, Event::PutDone { .. }))
@@ -390,7 +392,7 @@ fn every_bit_of_every_packet_flipped_changes_nothing() {
     let to = two.begin(&bytes);
     let from = two.lend(0, &[7; 16]);
     let now = two.wire.now;
-    two.end(0).put(now, ids[0], &region, 8, from, true).unwrap();
+    two.end(0).put(now, ids[0], &region, 8, from, PutOptions::WITH_NOTICE).unwrap();
     let mut flipped = 0;
     for _ in 0..40 {
         for side in 0..2 {

@@ -64,4 +64,5 @@ pub use ids::{
 pub use landfall_congestion::Config as CongestionConfig;
 pub use landfall_placement::ConfigError;
 pub use preference::Priority;
+pub use region::PutOptions;
 pub use stats::Stats;

@@ -11,7 +11,7 @@ use stp_core::wire::message::{
     Verdict,
 };
 use stp_core::wire::{Envelope, Flags, Op, Reason};
-use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
+use stp_core::{Config, Ended, Event, PutOptions, RemoteRegion, Rights};
 
 const REGION: AvailableRegion = AvailableRegion { handle: 0, len: 100, rights: 7, window: 64 };
 
@@ -308,7 +308,7 @@ fn operations_on_what_is_not_theirs_are_answered_and_have_no_effect() {
     for (ids, region, at, reason) in cases {
         let (now, seen) = (two.wire.now, two.log[0].len());
         let from = two.lend(0, 0, &noise(1, 8));
-        two.endpoint(0).put(now, ids[0], &region, at, from, true).unwrap();
+        two.endpoint(0).put(now, ids[0], &region, at, from, PutOptions::WITH_NOTICE).unwrap();
         let add = WordFunction::Add(1);
         let at = at / 8 * 8;
         two.endpoint(0).fetch_op(now, ids[0], &region, at, WordWidth::Eight, add).unwrap();

@@ -10,7 +10,7 @@ use landfall_simnet::{Encapsulation, LinkConfig, Loss, Probability, Sim};
 use landfall_testkit::tshark::CaptureFile;
 use stp_core::wire::Op;
 use stp_core::wire::carrier::UDP_PORT;
-use stp_core::{Config, Event, Rights};
+use stp_core::{Config, Event, PutOptions, Rights};
 
 /// The first of one side's events that the function takes something out of.
 fn find<T>(log: &world::Log, take: impl Fn(&Event) -> Option<T>) -> T {
@@ -88,7 +88,7 @@ fn memory(pair: &mut Pair) {
     let into = place(&mut pair.sim, pair.a, 0, &[0; 3_000]);
     let now = pair.now();
     let alice = pair.alice();
-    alice.put(now, id, &region, 1_000, source, true).unwrap();
+    alice.put(now, id, &region, 1_000, source, PutOptions::WITH_NOTICE).unwrap();
     alice.fetch_op(now, id, &region, 8, WordWidth::Eight, WordFunction::Add(1)).unwrap();
     alice.get(now, id, &region, 1_000, into).unwrap();
     pair.run_until("put, fetch and get", |a, _| {

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use stp_core::model::{disagreements, run, withstand};
 use stp_core::wire::message::{Ahead, Message, State};
 use stp_core::wire::{Envelope, Op};
-use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, Rights};
+use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, PutOptions, Rights};
 
 use crate::two::{
     Two, Wire, decode, encode, is_received, is_sent, noise, offer, op, place, seal, small, ticket,
@@ -148,7 +148,7 @@ fn invariant_2_operations_take_effect_before_they_are_answered() {
     let (region, _, _) = two.region(two.ids, 64);
     let (now, id) = (two.wire.now, two.ids[0]);
     let area = two.lend(0, 0, &noise(1, 8));
-    two.endpoint(0).put(now, id, &region, 0, area, true).unwrap();
+    two.endpoint(0).put(now, id, &region, 0, area, PutOptions::WITH_NOTICE).unwrap();
     let add = WordFunction::Add(3);
     two.endpoint(0).fetch_op(now, id, &region, 8, WordWidth::Eight, add).unwrap();
     let packets = two.said(0);
@@ -177,7 +177,7 @@ fn invariant_3_check_then_accept() {
     let (now, id) = (two.wire.now, two.ids[0]);
     let (area, mut packets) = two.granted(300);
     let put = two.lend(0, 0, &noise(1, 20));
-    two.endpoint(0).put(now, id, &region, 4, put, true).unwrap();
+    two.endpoint(0).put(now, id, &region, 4, put, PutOptions::WITH_NOTICE).unwrap();
     let word = (WordWidth::Four, WordFunction::Add(1));
     two.endpoint(0).fetch_op(now, id, &region, 8, word.0, word.1).unwrap();
     let empty = two.lend(0, 0, &[]);
@@ -282,7 +282,7 @@ fn invariant_5_at_each_bound_there_is_an_error() {
         assert_eq!(endpoint.send(now, a, area, n).map(|_| ()), expected, "send {n}");
         assert_eq!(endpoint.post(now, a, area, false), expected, "post {n}");
         assert_eq!(endpoint.read(now, a, area, n).map(|_| ()), expected, "read {n}");
-        let put = endpoint.put(now, a, &region, 0, area, false);
+        let put = endpoint.put(now, a, &region, 0, area, PutOptions::default());
         assert_eq!(put.map(|_| ()), expected, "put {n}");
         // One is open already.
         let expected = if n < 3 { Ok(()) } else { Err(Error::Busy) };
@@ -442,7 +442,7 @@ fn invariant_7_what_is_over_is_not_found() {
     assert_eq!(two.endpoint(0).cancel_send(now, send), Err(Error::Unknown));
     assert_eq!([two.state(0), two.state(1)], before.clone());
     // A region that was revoked: the operation is refused, and has no effect.
-    two.endpoint(0).put(now, a, &region, 0, area_of(area, 8), false).unwrap();
+    two.endpoint(0).put(now, a, &region, 0, area_of(area, 8), PutOptions::default()).unwrap();
     let ended = |event: &Event| matches!(event, Event::OperationEnded { .. });
     two.run_until("the refusal", |log| log[0].iter().any(ended));
     two.endpoint(0).abort(now, a, stp_core::wire::Reason::Cancelled).unwrap();
@@ -523,7 +523,7 @@ proptest! {
         let (now, [a, b]) = (two.wire.now, two.ids);
         let (_, mut packets) = two.granted(2_000);
         let area = two.lend(0, 0, &noise(1, 48));
-        two.endpoint(0).put(now, a, &region, 4, area, true).unwrap();
+        two.endpoint(0).put(now, a, &region, 4, area, PutOptions::WITH_NOTICE).unwrap();
         let _ = two.endpoint(0).fetch_op(now, a, &region, 8, WordWidth::Four, WordFunction::Add(1));
         two.endpoint(0).read(now, a, area, 4).unwrap();
         two.endpoint(0).get(now, a, &region, 0, area).unwrap();

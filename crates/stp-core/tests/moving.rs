@@ -6,7 +6,7 @@ use landfall_placement::{Duration, Engine as _, Peer, Placement, Refusal};
 use landfall_testkit::model::Faults;
 use stp_core::wire::Op;
 use stp_core::wire::message::{Message, Question, State};
-use stp_core::{Config, Event};
+use stp_core::{Config, Event, PutOptions};
 
 fn config() -> Config {
     Config { links: 32, ..Config::shared_network() }
@@ -106,7 +106,7 @@ fn puts_go_on_after_a_move() {
         let word = two.lend(0, 0, &[7; 64]);
         two.wire.rename(mover, 9);
         let now = two.wire.now;
-        two.endpoint(0).put(now, ids[0], &region, 0, word, false).unwrap();
+        two.endpoint(0).put(now, ids[0], &region, 0, word, PutOptions::default()).unwrap();
         let is_done = |event: &Event| matches!(event, Event::PutDone { .. });
         two.run_until("the Put", |log| log[0].iter().any(is_done));
         assert_eq!(two.bytes(1, area), [7; 64]);

@@ -11,7 +11,7 @@ use landfall_placement::{
 use proptest::prelude::*;
 use stp_core::wire::message::{Ahead, Ids, State};
 use stp_core::wire::{Message, Op, Reason};
-use stp_core::{Config, Connect, Error, Event, RemoteRegion};
+use stp_core::{Config, Connect, Error, Event, PutOptions, RemoteRegion};
 
 /// What the other side of a side says that wants the connection to be over and
 /// forgotten at once.
@@ -39,7 +39,7 @@ fn a_region_comes_back_when_operations_land_after_their_connection() {
         let (region, _, area) = two.region(two.ids, 64);
         let (now, id) = (two.wire.now, two.ids[0]);
         let from = two.lend(0, 0, &noise(1, 8));
-        let put = two.endpoint(0).put(now, id, &region, 0, from, false);
+        let put = two.endpoint(0).put(now, id, &region, 0, from, PutOptions::default());
         let add = WordFunction::Add(1);
         let fetch = two.endpoint(0).fetch_op(now, id, &region, 8, WordWidth::Eight, add);
         assert!(put.is_ok() && fetch.is_ok());
@@ -133,7 +133,7 @@ fn invariant_7_a_ticket_of_a_get_does_not_end_a_put() {
     assert_eq!(op(&head[..40]), Op::Data);
     two.endpoint(1).handle_sent(now, sent.ticket);
     let from = two.lend(0, 0, &noise(1, 8));
-    two.endpoint(0).put(now, near, &region, 0, from, false).unwrap();
+    two.endpoint(0).put(now, near, &region, 0, from, PutOptions::default()).unwrap();
     let packets = two.said(0);
     let put = packets.iter().find(|packet| op(packet) == Op::Put).unwrap();
     let placed = ticket(two.place(1, put));
@@ -156,7 +156,7 @@ fn invariant_7_a_ticket_of_an_earlier_connection_lands_nothing() {
         let (region, _, _) = two.region(two.ids, 64);
         let (now, id) = (two.wire.now, two.ids[0]);
         let from = two.lend(0, 0, &noise(1, 8));
-        two.endpoint(0).put(now, id, &region, 0, from, true).unwrap();
+        two.endpoint(0).put(now, id, &region, 0, from, PutOptions::WITH_NOTICE).unwrap();
         let packets = two.said(0);
         let placed = ticket(two.place(1, &packets[0]));
         if let Some(old) = old.pop() {
@@ -194,8 +194,8 @@ fn invariant_2_puts_whose_numbers_look_alike_are_told_apart() {
     let (now, [id, other]) = (two.wire.now, two.ids);
     let long = two.lend(0, 0, &vec![1; (PACKETS as usize) << small().max_stu]);
     let short = two.lend(0, 0, &[2; 8]);
-    two.endpoint(0).put(now, id, &region, 0, long, false).unwrap();
-    two.endpoint(0).put(now, id, &region, 0, short, false).unwrap();
+    two.endpoint(0).put(now, id, &region, 0, long, PutOptions::default()).unwrap();
+    two.endpoint(0).put(now, id, &region, 0, short, PutOptions::default()).unwrap();
     let empty = two.lend(1, 0, &[]);
     two.endpoint(1).send(now, other, empty, 0).unwrap();
     let (answers, _) = decode(&two.said(1)[0]);
@@ -319,9 +319,9 @@ fn begin_all(two: &mut Two, regions: [RemoteRegion; 2]) -> [usize; 2] {
         let engine = two.endpoint(side);
         engine.post(now, id, post, false).unwrap();
         engine.send(now, id, send, 1).unwrap();
-        engine.put(now, id, region, 0, put, true).unwrap();
+        engine.put(now, id, region, 0, put, PutOptions::WITH_NOTICE).unwrap();
         engine.fetch_op(now, id, region, 64, WordWidth::Eight, WordFunction::Add(1)).unwrap();
-        engine.put(now, id, region, 0, put, false).unwrap();
+        engine.put(now, id, region, 0, put, PutOptions::default()).unwrap();
         engine.get(now, id, region, 0, get).unwrap();
     }
     // What was exposed comes back, too.

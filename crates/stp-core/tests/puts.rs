@@ -14,7 +14,7 @@ use landfall_simnet::{LinkConfig, Loss, Probability, Sim, check};
 use proptest::prelude::*;
 use stp_core::wire::message::{Ahead, AvailableRegion, State};
 use stp_core::wire::{HEADER_LEN, Message, Op, Reason};
-use stp_core::{Config, Event, RemoteRegion, Rights};
+use stp_core::{Config, Event, PutOptions, RemoteRegion, Rights};
 
 const MIB: usize = 1 << 20;
 
@@ -40,7 +40,7 @@ fn put_all(pair: &mut Pair, region: &RemoteRegion, bytes: &[u8], part: usize) ->
     }
     let now = pair.now();
     for (at, area) in &parts {
-        pair.alice().put(now, id, region, *at, *area, false).unwrap();
+        pair.alice().put(now, id, region, *at, *area, PutOptions::default()).unwrap();
     }
     let wanted = before + parts.len();
     pair.run_until("the puts", |a, _| a.iter().filter(|e| is_done(e)).count() == wanted);
@@ -168,7 +168,7 @@ fn begin(two: &mut Two, region: &RemoteRegion, wanted: &[(u64, usize)]) -> Vec<V
     let (now, id) = (two.wire.now, two.ids[0]);
     for (n, (at, len)) in wanted.iter().enumerate() {
         let from = two.lend(0, 0, &vec![n as u8 + 1; *len]);
-        two.endpoint(0).put(now, id, region, *at, from, true).unwrap();
+        two.endpoint(0).put(now, id, region, *at, from, PutOptions::WITH_NOTICE).unwrap();
     }
     two.said(0)
 }
@@ -279,7 +279,7 @@ fn begun(len: usize) -> (Two, Area, Vec<u8>) {
     let bytes = noise(len as u64, len);
     let from = two.lend(0, 0, &bytes);
     let (now, id) = (two.wire.now, two.ids[0]);
-    two.endpoint(0).put(now, id, &region, 0, from, true).unwrap();
+    two.endpoint(0).put(now, id, &region, 0, from, PutOptions::WITH_NOTICE).unwrap();
     (two, area, bytes)
 }
 
@@ -722,7 +722,7 @@ fn puts_go_on_when_their_sender_moves() {
         let (now, near) = (two.wire.now, two.ids[0]);
         let bytes = noise(moment, 200_000);
         let from = two.lend(0, 0, &bytes);
-        two.endpoint(0).put(now, near, &region, 0, from, false).unwrap();
+        two.endpoint(0).put(now, near, &region, 0, from, PutOptions::default()).unwrap();
         for _ in 0..moment {
             two.wire.turn();
         }
@@ -745,7 +745,7 @@ fn a_close_waits_for_puts_of_the_other_side_however_long_they_take() {
     let bytes = noise(8, MIB);
     let source = place(&mut pair.sim, pair.a, 0, &bytes);
     let (began, from_a, from_b) = (pair.now(), pair.from_a, pair.from_b);
-    pair.alice().put(began, from_a, &region, 0, source, false).unwrap();
+    pair.alice().put(began, from_a, &region, 0, source, PutOptions::default()).unwrap();
     pair.bob().close(began, from_b).unwrap();
     let is_over = |event: &Event| matches!(event, Event::Closed { .. });
     pair.run_until("the end", |a, b| a.iter().any(is_over) && b.iter().any(is_over));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::world::{Pair, noise, place, read};
 use landfall_placement::{Area, Engine as _, Peer, WordFunction, WordWidth};
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
-use stp_core::{Config, Ended, Error, Event, ExposedId, RemoteRegion, Rights};
+use stp_core::{Config, Ended, Error, Event, ExposedId, PutOptions, RemoteRegion, Rights};
 
 fn ethernet() -> LinkConfig {
     LinkConfig::ethernet(10_000_000_000).delay(Duration::from_micros(5)).mtu(1_500)
@@ -64,7 +64,7 @@ fn a_put_is_one_packet_each_way() {
     let link = pair.links[0];
     let (there, back) = (pair.sim.stats(link.there()).sent, pair.sim.stats(link.back()).sent);
     let (now, id) = (pair.now(), pair.from_a);
-    pair.alice().put(now, id, &region, 16, source, false).unwrap();
+    pair.alice().put(now, id, &region, 16, source, PutOptions::default()).unwrap();
     pair.run_until("the put", |a, _| a.iter().any(|e| matches!(e, Event::PutDone { .. })));
     let sent = (pair.sim.stats(link.there()).sent - there, pair.sim.stats(link.back()).sent - back);
     assert_eq!(sent, (1, 1));
@@ -96,7 +96,8 @@ fn operations_take_effect_once_and_in_order_over_a_terrible_network() {
                 expected[8 + at..8 + at + 4_000].copy_from_slice(bytes);
                 let source = place(&mut pair.sim, pair.a, n, bytes);
                 let now = pair.now();
-                pair.alice().put(now, id, &region, 8 + at as u64, source, n == 9).unwrap();
+                let options = PutOptions { notice: n == 9, ..PutOptions::default() };
+                pair.alice().put(now, id, &region, 8 + at as u64, source, options).unwrap();
                 let function = WordFunction::Add(1 + n as u64);
                 pair.alice().fetch_op(now, id, &region, 0, WordWidth::Eight, function).unwrap();
             }
@@ -147,15 +148,18 @@ fn what_is_not_allowed_is_answered_and_those_behind_it_go_on() {
     let source = place(&mut pair.sim, pair.a, 0, &[9; 100]);
     let alice = pair.alice();
     assert_eq!(alice.get(now, id, &region, 0, source), Err(Error::Forbidden));
-    assert_eq!(alice.put(now, id, &region, 4_000, source, false), Err(Error::OutOfBounds));
+    assert_eq!(
+        alice.put(now, id, &region, 4_000, source, PutOptions::default()),
+        Err(Error::OutOfBounds)
+    );
     // Who lies about the region is refused at the other side.
     let wider = RemoteRegion { len: 1 << 40, rights: Rights::ALL, ..region };
     let strange = RemoteRegion { handle: region.handle ^ 0x10000, ..wider };
-    alice.put(now, id, &wider, 4_000, source, false).unwrap();
-    alice.put(now, id, &region, 0, source, false).unwrap();
+    alice.put(now, id, &wider, 4_000, source, PutOptions::default()).unwrap();
+    alice.put(now, id, &region, 0, source, PutOptions::default()).unwrap();
     alice.fetch_op(now, id, &wider, 8, WordWidth::Eight, WordFunction::Load).unwrap();
-    alice.put(now, id, &strange, 0, source, false).unwrap();
-    alice.put(now, id, &region, 200, source, false).unwrap();
+    alice.put(now, id, &strange, 0, source, PutOptions::default()).unwrap();
+    alice.put(now, id, &region, 200, source, PutOptions::default()).unwrap();
     alice.get(now, id, &wider, 0, source).unwrap();
     pair.run_until("six endings", |a, _| {
         a.iter().filter(|e| matches!(e, Event::OperationEnded { why: Ended::There(_), .. })).count()
@@ -178,7 +182,7 @@ fn a_revoked_region_is_given_back_and_refuses() {
         let (now, id) = (pair.now(), pair.from_a);
         let source = place(&mut pair.sim, pair.a, 0, &noise(1, 60_000));
         for _ in 0..3 {
-            pair.alice().put(now, id, &region, 0, source, false).unwrap();
+            pair.alice().put(now, id, &region, 0, source, PutOptions::default()).unwrap();
             pair.alice().get(now, id, &region, 0, source).unwrap();
         }
         world::run_for(&mut pair.sim, Duration::from_micros(200));
@@ -197,7 +201,7 @@ fn a_revoked_region_is_given_back_and_refuses() {
         // What comes now finds nothing to write to.
         let after = read(&pair.sim, pair.b, memory);
         let now = pair.now();
-        pair.alice().put(now, id, &region, 0, source, false).unwrap();
+        pair.alice().put(now, id, &region, 0, source, PutOptions::default()).unwrap();
         pair.run_until("a refusal", |a, _| {
             a.iter()
                 .filter(|e| matches!(e, Event::PutDone { .. } | Event::OperationEnded { .. }))

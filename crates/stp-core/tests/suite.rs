@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
 mod abuse;
+mod answered_later;
 mod answers;
 mod captured_run;
 mod collectives;

@@ -280,8 +280,44 @@ impl Operation<Put> {
     /// No effect once it has begun.
     pub fn with_notice(self) -> Self {
         self.change(|request| {
-            if let Request::Put { wants_notice, .. } = request {
-                *wants_notice = true;
+            if let Request::Put { options, .. } = request {
+                options.notice = true;
+            }
+        })
+    }
+
+    /// Nobody waits for its end: the other side answers it together with others, which saves a
+    /// packet for each where they are short. That it is done is known with the next one that is
+    /// answered, of which there is one in sixteen; and otherwise after a time-out, about
+    /// 5 ms. No effect once it has begun.
+    ///
+    /// ```
+    /// # futures_executor::block_on(async {
+    /// use landfall::stp::{Endpoint, RemoteRights, Transport};
+    ///
+    /// let (here, there) = (Transport::udp("127.0.0.1:0".parse()?), Transport::udp("127.0.0.1:0".parse()?));
+    /// let (here, there) = (Endpoint::bind(here)?, Endpoint::bind(there)?);
+    /// let listener = there.listen(7)?;
+    /// let connection = here.connect(there.local().unwrap(), 7).await?;
+    /// let accepted = listener.accept().await?;
+    /// let remote = connection.request_region(1, 1024, RemoteRights::PUT).start();
+    /// let region = there.register(vec![0; 1024])?;
+    /// let _shown = accepted.region_request().await?.expose(&region.whole(), RemoteRights::PUT)?;
+    /// let remote = remote.await?;
+    /// let words = (0..8u64).map(|n| remote.put(8 * n, n.to_le_bytes().to_vec()));
+    /// let words: Vec<_> = words.map(|word| word.answered_later().start()).collect();
+    /// // The answer of this one tells of all.
+    /// remote.put(64, vec![1; 8]).await?;
+    /// for word in words {
+    ///     word.await?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn answered_later(self) -> Self {
+        self.change(|request| {
+            if let Request::Put { options, .. } = request {
+                options.answered_later = true;
             }
         })
     }

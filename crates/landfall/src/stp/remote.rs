@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use landfall_placement::{WordFunction, WordWidth};
 use landfall_transport::memory::Memory;
-use stp_core::{ExposedId, RemoteRegion};
+use stp_core::{ExposedId, PutOptions, RemoteRegion};
 
 use super::connection::{Connection, Inner};
 use super::error::Error;
@@ -57,7 +57,7 @@ impl RemoteMemory {
             region,
             at,
             memory,
-            wants_notice: false,
+            options: PutOptions::default(),
         })
     }
 

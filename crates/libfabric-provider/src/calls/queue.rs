@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ pub(super) struct QueueHandle {
     pub(super) number: usize,
     /// The last text that was asked for.
     text: Mutex<CString>,
+    /// The last call has looked for more, and found some.
+    has_found: AtomicBool,
 }
 
 static FID_OPS: fi_ops = fi_ops { control, ..closes(close) };
@@ -73,6 +76,7 @@ pub(super) unsafe extern "C" fn open(
         domain: Arc::clone(domain),
         number,
         text: Mutex::default(),
+        has_found: AtomicBool::new(false),
     };
     // SAFETY: a place for the handle, which begins with its `fid_cq`.
     unsafe { give(handle, queue) }
@@ -108,6 +112,25 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl QueueHandle {
+    /// Reads up to `count` completions, and where they are from. Looks for more where there
+    /// are none, but not where the call before has found some: programs that read until nothing
+    /// is left answer what they have read only then.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    unsafe fn read_on(&self, into: *mut c_void, count: usize, sources: *mut fi_addr_t) -> ssize_t {
+        let has_looked = self.has_found.swap(false, Ordering::Relaxed);
+        if has_looked && count > 0 {
+            let mut state = self.domain.lock();
+            // SAFETY: the caller says so.
+            return unsafe { take_entries(&mut state, self.number, into, count, sources) };
+        }
+        // SAFETY: the caller says so.
+        let result = unsafe { self.read(into, count, sources) };
+        self.has_found.store(result > 0, Ordering::Relaxed);
+        result
+    }
+
     /// Reads up to `count` completions, and where they are from.
     ///
     /// # Safety
@@ -195,7 +218,7 @@ unsafe fn take_entries(
 
 unsafe extern "C" fn read(queue: *mut fid_cq, into: *mut c_void, count: size_t) -> ssize_t {
     // SAFETY: an open queue, and room for this many entries.
-    unsafe { of::<QueueHandle, _>(queue).read(into, count, std::ptr::null_mut()) }
+    unsafe { of::<QueueHandle, _>(queue).read_on(into, count, std::ptr::null_mut()) }
 }
 
 unsafe extern "C" fn readfrom(
@@ -205,7 +228,7 @@ unsafe extern "C" fn readfrom(
     sources: *mut fi_addr_t,
 ) -> ssize_t {
     // SAFETY: an open queue, and room for this many entries and numbers.
-    unsafe { of::<QueueHandle, _>(queue).read(into, count, sources) }
+    unsafe { of::<QueueHandle, _>(queue).read_on(into, count, sources) }
 }
 
 unsafe extern "C" fn sread(

@@ -15,6 +15,10 @@ use crate::record::{HEADER, Kind, Record};
 use crate::ring::{MOST_PAYLOAD, offset};
 use crate::world::World;
 
+/// Writes up to this length for which nobody waits are answered with later ones. Few of them
+/// must not fill the ring.
+const SHORT: u64 = 2 << 10;
+
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -248,8 +252,10 @@ impl Link {
             let Some(ring) = self.ring() else { return Ok(()) };
             let (from, len) = (offset(range.start), range.end - range.start);
             let part = self.staging.part(from..from + len).map_err(|error| failure(&error))?;
-            let put = ring.put(from, part).with_notice().start();
-            self.puts.push_back((range.end, put));
+            let put = ring.put(from, part).with_notice();
+            let is_awaited = self.transmitted.back().is_some_and(|(end, _)| *end > range.start);
+            let put = if is_awaited || len > SHORT { put } else { put.answered_later() };
+            self.puts.push_back((range.end, put.start()));
         }
         Ok(())
     }

@@ -85,8 +85,9 @@ fn both_rails_carry_what_ranks_exchange() {
     let exchanged = exchange("both_rails_carry_what_ranks_exchange", |_| ());
     let Some(cables) = exchanged else { return };
     let carried = [0, 1].map(|nth: usize| carried(&cables[nth].a));
-    // 32 messages of 1 MiB, beside shorter ones.
-    assert!(carried.iter().all(|bytes| *bytes > 8 << 20), "{carried:?}");
+    // 32 messages of 1 MiB, beside shorter ones. How much of them is up to how fast each is, which
+    // others that run here decide; what keeps a rail alive is a thousandth of that.
+    assert!(carried.iter().all(|bytes| *bytes > 1 << 20), "{carried:?}");
 }
 
 #[test]

@@ -14,7 +14,9 @@ use std::rc::Rc;
 
 use landfall_placement::{Area, Duration, Instant, PathId};
 use landfall_simnet::{Handle, LinkConfig, Sim};
-use stp_core::{Admission, Connect, ConnectionId, Endpoint, Event, RemoteRegion, Rights};
+use stp_core::{
+    Admission, Connect, ConnectionId, Endpoint, Event, PutOptions, RemoteRegion, Rights,
+};
 
 use super::{COSTS, Cycles};
 use crate::machine::{Adapter, Costs, Parts, Sizes, Sram};
@@ -311,7 +313,7 @@ fn run_one_way(design: &Design, message: Message, len: u32) -> Option<f64> {
         let now = pair.sim.now();
         match &region {
             Some(region) => {
-                pair.engine(0)?.put(now, here, region, 0, mine, true).ok()?;
+                pair.engine(0)?.put(now, here, region, 0, mine, PutOptions::WITH_NOTICE).ok()?;
             }
             None => {
                 pair.engine(1)?.post(now, there, theirs, false).ok()?;

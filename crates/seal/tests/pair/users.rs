@@ -1,7 +1,7 @@
 //! What the users of the two ends do and are told, and what must be true of it.
 
 use landfall_placement::{Area, Engine, RegionId, Span, WordFunction, WordWidth};
-use stp_core::{ConnectionId, Event, RemoteRegion, Rights, SendId};
+use stp_core::{ConnectionId, Event, PutOptions, RemoteRegion, Rights, SendId};
 
 use super::Wire;
 
@@ -162,7 +162,7 @@ impl Users {
         let memory = Area::new(wire.sides[0].memory.lend(bytes), 0, PUT as u64);
         let at = (64 + place * PUT) as u64;
         let (now, end) = (wire.now, &mut wire.sides[0].engine.engine);
-        if end.put(now, id, &region, at, memory, false).is_ok() {
+        if end.put(now, id, &region, at, memory, PutOptions::default()).is_ok() {
             self.puts.push(Put { place, is_done: false });
         }
     }

@@ -2,7 +2,7 @@
 
 use landfall_placement::{Area, PathId, Peer, WordFunction, WordWidth};
 use stp_core::wire::Reason;
-use stp_core::{Connect, ConnectionId, Error, Event, Rights};
+use stp_core::{Connect, ConnectionId, Error, Event, PutOptions, Rights};
 
 use super::truth::{Get, Link, Operation, Reading, Transfer};
 use super::{LONGEST, PORT, REGION, Stp};
@@ -209,7 +209,8 @@ impl Stp {
                 let region = &self.links[link].region;
                 let bytes = pattern(u64::from(region.writes) << 20 | link as u64, len.into());
                 let Some(area) = ctx.lend(node, &bytes) else { return };
-                match self.engine(ctx, by).put(now, id, &remote, at.into(), area, notice) {
+                let options = PutOptions { notice, answered_later: at % 2 == 1 };
+                match self.engine(ctx, by).put(now, id, &remote, at.into(), area, options) {
                     Ok(id) => {
                         let region = &mut self.links[link].region;
                         region.write(at.into(), &bytes);

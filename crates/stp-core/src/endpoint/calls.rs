@@ -11,7 +11,7 @@ use crate::ids::{
 };
 use crate::offload::{Command, Report};
 use crate::preference::Priority;
-use crate::region::Place;
+use crate::region::{Place, PutOptions};
 use crate::wire::Reason;
 
 impl Endpoint {
@@ -295,8 +295,6 @@ impl Endpoint {
     /// region, while packets of that are missing; never before a FetchOp, or a Put to another
     /// region.
     ///
-    /// `wants_notice` tells the user there: [`Event::Written`](crate::Event::Written).
-    ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`], [`Error::OutOfBounds`],
     /// [`Error::Forbidden`], [`Error::PathDown`], [`Error::Busy`] at the bound.
@@ -307,11 +305,11 @@ impl Endpoint {
         region: &RemoteRegion,
         at: u64,
         memory: Area,
-        wants_notice: bool,
+        options: PutOptions,
     ) -> Result<OperationId, Error> {
         self.cx.now = now;
         let place = Place { region, at };
-        self.streams.put(&mut self.net, &mut self.cx, id, place, memory, wants_notice)
+        self.streams.put(&mut self.net, &mut self.cx, id, place, memory, options)
     }
 
     /// Reads and modifies a word of a region of the other side, in one step.

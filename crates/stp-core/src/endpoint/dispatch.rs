@@ -414,6 +414,8 @@ impl Endpoint {
         match effect {
             Effect::None => {}
             Effect::Closing { connection } => {
+                // Nobody goes on, whose answers would tell of what is under way.
+                self.streams.ask_now(&mut self.net, &mut self.cx, connection);
                 self.receives.end_offers(&mut self.net, &mut self.cx, connection);
                 self.net.disconnect_if_idle(&mut self.cx, connection);
             }
@@ -487,7 +489,7 @@ impl Endpoint {
     /// Nothing was heard of a stream for a while.
     pub(super) fn time_out_puts(&mut self, connection: u32) {
         match self.streams.time_out_stream(&mut self.net, &mut self.cx, connection) {
-            TimedOut::Idle => {}
+            TimedOut::Idle | TimedOut::Asks => {}
             TimedOut::GivesUp => self.apply(Effect::failed(connection, Ended::Silent)),
             TimedOut::AsksAgain => {
                 self.update_put_windows(connection, 0);

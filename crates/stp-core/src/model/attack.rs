@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::operations::Operation;
 use super::world::{PATHS, World};
 use crate::endpoint::Endpoint;
+use crate::region::PutOptions;
 use crate::wire::{Flags, HEADER_LEN, Header, Message, Op, header, proof};
 use landfall_placement::PathId;
 use landfall_testkit::model::Packet;
@@ -29,7 +30,13 @@ fn prepare(world: &mut World) {
         world.apply(Operation::Post { side, which: 0, len: 1_500, takes_part: false });
         world.apply(Operation::Send { side, which: 0, len: 1_400 });
         world.apply(Operation::Read { side, which: 1, len: 300 });
-        world.apply(Operation::Put { side, which: 0, at: 3, len: 150, wants_notice: true });
+        world.apply(Operation::Put {
+            side,
+            which: 0,
+            at: 3,
+            len: 150,
+            options: PutOptions::WITH_NOTICE,
+        });
         world.apply(Operation::Fetch { side, which: 0, at: 8, function: 15 });
         world.apply(Operation::Get { side, which: 0, at: 5, len: 120 });
         world.apply(Operation::Send { side, which: 2, len: 700 });

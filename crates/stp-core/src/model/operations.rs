@@ -3,6 +3,8 @@
 
 use landfall_testkit::model::Choices;
 
+use crate::region::PutOptions;
+
 /// One thing that happens. `side` is the end that it happens to; `which` picks
 /// one of those that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub(super) enum Operation<'a> {
     /// The user asks for a region.
     Ask { side: usize, which: u8, len: u32, rights: u8 },
     /// The user writes to a region of the other side.
-    Put { side: usize, which: u8, at: u8, len: u32, wants_notice: bool },
+    Put { side: usize, which: u8, at: u8, len: u32, options: PutOptions },
     /// The user reads from it.
     Get { side: usize, which: u8, at: u8, len: u32 },
     /// The user modifies a word of it.
@@ -107,7 +109,9 @@ impl<'a> Operations<'a> {
             19 => Operation::Ask { side, which, len: self.len(), rights: which >> 4 },
             20 | 21 => {
                 let (at, len) = (self.byte(), self.len());
-                Operation::Put { side, which, at, len, wants_notice: which & 0x80 != 0 }
+                let (notice, answered_later) = (which & 0x80 != 0, at & 1 != 0);
+                let options = PutOptions { notice, answered_later };
+                Operation::Put { side, which, at, len, options }
             }
             22 => Operation::Get { side, which, at: self.byte(), len: self.len() },
             23 => Operation::Fetch { side, which, at: self.byte(), function: self.byte() },

@@ -14,6 +14,7 @@ use super::world::{FRESH, World};
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::{ConnectionId, OperationId, ReceiveId, RequestId, Rights};
+use crate::region::PutOptions;
 use crate::wire::Reason;
 
 /// A generation that no region reaches in a test.
@@ -129,19 +130,19 @@ impl World {
         (at, len.min(remote.remote.len - at))
     }
 
-    pub(super) fn put(&mut self, side: usize, which: u8, at: u8, len: u32, wants_notice: bool) {
+    pub(super) fn put(&mut self, side: usize, which: u8, at: u8, len: u32, options: PutOptions) {
         let Some((remote, is_wrong)) = self.pick_remote(side, which) else { return };
         let (at, len) = Self::part(&remote, at, u64::from(len));
         let bytes = self.pattern(len as u32);
         let (now, end) = (self.now, &mut self.ends[side]);
         let area = end.lend(usize::from(which) % 60, &bytes);
         let (id, region) = (remote.connection, &remote.remote);
-        match end.checked.engine.put(now, id, region, at, area, wants_notice) {
+        match end.checked.engine.put(now, id, region, at, area, options) {
             Ok(id) => {
                 let begun = (id, Some(area), None);
                 self.begin(side, &remote, begun, is_wrong, at, &bytes);
                 if let Some(exposed) = &mut self.truth.regions[remote.region].exposed
-                    && wants_notice
+                    && options.notice
                     && !is_wrong
                 {
                     exposed.notices.push((at, len));

@@ -95,8 +95,8 @@ impl World {
             }
             Operation::Read { side, which, len } => self.read(side, which, len),
             Operation::Ask { side, which, len, rights } => self.ask(side, which, len, rights),
-            Operation::Put { side, which, at, len, wants_notice } => {
-                self.put(side, which, at, len, wants_notice);
+            Operation::Put { side, which, at, len, options } => {
+                self.put(side, which, at, len, options);
             }
             Operation::Get { side, which, at, len } => self.get(side, which, at, len),
             Operation::Fetch { side, which, at, function } => {

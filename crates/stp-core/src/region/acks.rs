@@ -8,7 +8,7 @@ use landfall_placement::{Duration, Refusal, Serial32, assumed};
 use landfall_tables::EntryKey;
 
 use super::flight::FreedBytes;
-use super::{Streams, Work};
+use super::{Streams, Unasked, Work};
 use crate::context::Context;
 use crate::error::Ended;
 use crate::event::Event;
@@ -38,6 +38,8 @@ pub(crate) struct Applied {
 pub(crate) enum TimedOut {
     /// Nothing is under way.
     Idle,
+    /// The other side was not asked before.
+    Asks,
     /// What is lost is known, and is asked for and sent again.
     AsksAgain,
     /// The other side was silent for too long: its connection has failed.
@@ -157,11 +159,13 @@ impl Streams {
             let Some(FreedBytes { link: index, .. }) = flight.peek_update(nth) else { break };
             let config = self.congestion_of_puts(net, cx, index);
             let known = net.connections.get_mut(connection)?;
-            let flight = &mut known.remote_mut().outgoing.flight;
+            let stream = &mut known.remote_mut().outgoing;
             let Some(link) = net.links.get_mut(index) else { continue };
-            let patience = link.time_out_of_puts(retry_after, floor);
+            let before = cx.now - link.time_out_of_puts(retry_after, floor);
+            let may_be_silent = stream.is_asked_since(before);
+            let flight = &mut stream.flight;
             let outgoing = link.outgoing(&config);
-            if flight.find_silent(nth, cx.now - patience) {
+            if may_be_silent && flight.find_silent(nth, before) {
                 outgoing.window.handle_timeout(&config, cx.now);
                 dead = (flight.silence_of(index) >= MOST_SILENT).then_some(index).or(dead);
             }
@@ -242,11 +246,15 @@ impl Streams {
         cx: &mut Context,
         connection: u32,
     ) -> TimedOut {
-        let Some(known) = net.connections.get_mut(connection) else { return TimedOut::Idle };
-        let Some(remote) = known.remote.as_deref_mut() else { return TimedOut::Idle };
-        if remote.outgoing.operations.is_empty() {
+        if self.is_stream_idle(net, connection) {
             return TimedOut::Idle;
         }
+        // Nothing of it was to be answered by now.
+        if self.ask_now(net, cx, connection) {
+            return TimedOut::Asks;
+        }
+        let Some(known) = net.connections.get_mut(connection) else { return TimedOut::Idle };
+        let remote = known.remote_mut();
         remote.outgoing.retries = remote.outgoing.retries.saturating_add(1);
         let retries = remote.outgoing.retries;
         if net.gives_up(cx, connection, retries) {
@@ -270,6 +278,25 @@ impl Streams {
             self.note_timeout(net, cx, connection);
         }
         TimedOut::AsksAgain
+    }
+
+    /// Asks what took effect, where nothing of what was sent is to be answered.
+    pub(crate) fn ask_now(&mut self, net: &mut Network, cx: &mut Context, connection: u32) -> bool {
+        let known = net.connections.get_mut(connection);
+        // It has never put anything.
+        let Some(remote) = known.and_then(|known| known.remote.as_deref_mut()) else {
+            return false;
+        };
+        let outgoing = &mut remote.outgoing;
+        let end = outgoing.flight.end();
+        if outgoing.is_asked() || outgoing.flight.base() == end {
+            return false;
+        }
+        outgoing.note_asked(cx.now, end);
+        outgoing.unasked = Unasked::default();
+        net.send_message(cx, connection, &Message::RequestState(Question::Memory));
+        self.arm_stream(net, cx, connection);
+        true
     }
 
     /// Asks what took effect, and sends again what is lost.

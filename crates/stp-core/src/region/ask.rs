@@ -39,6 +39,22 @@ impl Place<'_> {
     }
 }
 
+/// What can be chosen about a Put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// The user of the other side is told: [`Event::Written`](crate::Event::Written).
+    pub notice: bool,
+    /// Nobody waits for its end. The other side answers it with a later operation, and need not
+    /// send an answer for it alone: where many are short, that is half of the packets. Its end
+    /// is known with that of the next one that is answered, and otherwise after a time-out.
+    pub answered_later: bool,
+}
+
+impl PutOptions {
+    /// The user of the other side is told.
+    pub const WITH_NOTICE: Self = Self { notice: true, answered_later: false };
+}
+
 /// The packets of an operation.
 #[derive(Clone, Copy, Debug)]
 struct Packets {
@@ -56,11 +72,11 @@ impl Streams {
         id: ConnectionId,
         place: Place<'_>,
         memory: Area,
-        wants_notice: bool,
+        options: PutOptions,
     ) -> Result<OperationId, Error> {
         check_memory(memory)?;
         place.check(Rights::PUT, memory.len)?;
-        if wants_notice && memory.len > MOST_WITH_NOTICE {
+        if options.notice && memory.len > MOST_WITH_NOTICE {
             return Err(Error::TooLong);
         }
         // Each packet has its number, so they cannot become shorter later.
@@ -70,7 +86,7 @@ impl Streams {
         if count > 1 << 30 {
             return Err(Error::TooLong);
         }
-        let work = Work::Put { memory, wants_notice };
+        let work = Work::Put { memory, options };
         self.begin_operation(net, cx, id, work, place, Packets { count, stu })
     }
 

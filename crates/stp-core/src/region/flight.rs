@@ -37,6 +37,7 @@ struct Packet {
     /// Its answer says more than that it came.
     is_fetch: bool,
     is_repeated: bool,
+    is_timed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub(crate) struct Sent {
     pub(crate) link: u32,
     pub(crate) len: u16,
     pub(crate) is_fetch: bool,
+    /// How long it is until it is known to have come says how long a round trip is.
+    pub(crate) is_timed: bool,
 }
 
 /// Bytes that are not under way over a link any more.
@@ -170,6 +173,7 @@ impl Flight {
             state: State::UnderWay,
             is_fetch: sent.is_fetch,
             is_repeated: false,
+            is_timed: sent.is_timed,
         };
         let place = self.place_of(sent.serial);
         if place == self.packets.len() {
@@ -204,7 +208,7 @@ impl Flight {
             track.update.came += u64::from(packet.len);
             if packet.at >= track.update.sent {
                 track.update.sent = packet.at;
-                track.update.is_timed = !packet.is_repeated;
+                track.update.is_timed = packet.is_timed && !packet.is_repeated;
             }
         } else {
             self.lost -= 1;
@@ -449,7 +453,7 @@ mod tests {
     }
 
     fn sent(serial: u32, link: u32) -> Sent {
-        Sent { serial, link, len: 100, is_fetch: false }
+        Sent { serial, link, len: 100, is_fetch: false, is_timed: true }
     }
 
     fn lost(flight: &mut Flight) -> Vec<u32> {

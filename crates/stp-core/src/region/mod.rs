@@ -43,6 +43,7 @@ use crate::seen::Seen;
 pub(crate) use acks::{Applied, TimedOut};
 pub(crate) use answer::OrderBroken;
 pub(crate) use ask::Place;
+pub use ask::PutOptions;
 
 /// How many packets of a stream everybody takes in beyond those that took effect, and how
 /// many answers to FetchOps are remembered. Part of the protocol.
@@ -130,6 +131,8 @@ pub(crate) struct OutgoingOperations {
     pub(crate) marked: u16,
     /// What was sent since the last packet that wants an answer.
     pub(crate) unasked: Unasked,
+    /// What the other side was asked to answer.
+    pub(crate) asked: AnswerRequest,
     /// What the last operations write, which do not lie in each other's way.
     pub(crate) apart: DisjointPuts,
 }
@@ -139,6 +142,15 @@ pub(crate) struct OutgoingOperations {
 pub(crate) struct Unasked {
     pub(crate) packets: u32,
     pub(crate) bytes: u64,
+}
+
+/// What the other side was asked to answer, by a packet that says so or by a question.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnswerRequest {
+    /// One past the last packet that an answer was asked for.
+    pub(crate) end: u32,
+    /// Since when some of it has not been answered.
+    pub(crate) at: Instant,
 }
 
 /// Puts that follow each other, write to one region, and share no byte.
@@ -170,8 +182,15 @@ impl DisjointPuts {
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    Put { memory: Area, wants_notice: bool },
+    Put { memory: Area, options: PutOptions },
     Fetch { width: WordWidth, function: WordFunction },
+}
+
+impl Work {
+    /// Does nobody wait for its end?
+    pub(crate) const fn may_be_answered_later(&self) -> bool {
+        matches!(self, Self::Put { options: PutOptions { answered_later: true, .. }, .. })
+    }
 }
 
 /// One Put, in one packet or several, or one FetchOp.

@@ -2,10 +2,25 @@
 
 use landfall_placement::{Instant, Refusal, Serial32, Span};
 
-use super::{MOST_AHEAD, Operation, OutgoingOperations, STREAM_WINDOW, Unasked, Work};
+use super::flight::Sent;
+use super::{
+    AnswerRequest, MOST_AHEAD, Operation, OutgoingOperations, STREAM_WINDOW, Unasked, Work,
+};
+use crate::context::Context;
 use crate::error::Ended;
 use crate::wire::message::{Ahead, Message};
 use crate::wire::{HEADER_LEN, LONGEST_HEAD};
+
+/// A packet that is to leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextPacket {
+    pub(super) serial: u32,
+    pub(super) link: u32,
+    pub(super) len: u16,
+    /// The window of its link, and what is free of it when the packet has left.
+    pub(super) window: u64,
+    pub(super) room: u64,
+}
 
 /// After how many packets an answer is wanted, and after which part of a window.
 const ANSWER_EVERY: u32 = 16;
@@ -70,22 +85,56 @@ impl OutgoingOperations {
         self.peer_window > 0 && !Serial32(self.acked).precedes(Serial32(operation.overtakes))
     }
 
-    /// Is an answer wanted with a new packet?
-    pub(super) fn wants_answer(
-        &mut self,
-        operation: &Operation,
-        serial: u32,
-        len: u16,
-        window: u64,
-    ) -> bool {
+    /// A packet leaves. Is an answer wanted with it?
+    pub(super) fn send(&mut self, cx: &Context, operation: &Operation, packet: NextPacket) -> bool {
+        let NextPacket { serial, link, len, room, .. } = packet;
+        let is_repeated = serial != self.flight.end();
+        let under_way = self.flight.len() + u32::from(!is_repeated);
+        let is_full = room < len.into() || under_way >= self.window(cx.config.puts_ahead);
+        let wants_answer = is_repeated || is_full || self.wants_answer(cx, operation, packet);
+        let is_void = operation.ended.is_some();
+        let is_fetch = !is_void && matches!(operation.work, Work::Fetch { .. });
+        let is_answered = wants_answer || is_fetch || is_void;
+        if is_answered {
+            self.note_asked(cx.now, serial.wrapping_add(1));
+        }
+        let is_timed = is_answered || !operation.work.may_be_answered_later();
+        self.flight.send(cx.now, Sent { serial, link, len, is_fetch, is_timed });
+        wants_answer
+    }
+
+    /// Is an answer wanted with a new packet, whether or not more may leave?
+    fn wants_answer(&mut self, cx: &Context, operation: &Operation, packet: NextPacket) -> bool {
+        let NextPacket { serial, len, window, .. } = packet;
         let Unasked { packets, bytes } = self.unasked;
         let unasked = Unasked { packets: packets + 1, bytes: bytes + u64::from(len) };
         let is_last = serial.wrapping_sub(operation.first) + 1 == operation.count;
-        let wants = is_last
+        let wants = is_last && !operation.work.may_be_answered_later()
             || unasked.packets >= ANSWER_EVERY
-            || unasked.bytes >= window / ANSWERS_PER_WINDOW;
+            || unasked.bytes >= window / ANSWERS_PER_WINDOW
+            // Those that are over make room for others.
+            || is_last && self.operations.len() >= cx.config.operations / 2;
         self.unasked = if wants { Unasked::default() } else { unasked };
         wants
+    }
+
+    /// Was the other side asked for an answer that it has not given?
+    pub(super) fn is_asked(&self) -> bool {
+        Serial32(self.flight.base()).precedes(Serial32(self.asked.end))
+    }
+
+    /// Was it asked at that time, and has been silent since?
+    pub(super) fn is_asked_since(&self, at: Instant) -> bool {
+        self.is_asked() && self.asked.at <= at
+    }
+
+    /// The other side is asked what took effect before `end`.
+    pub(super) fn note_asked(&mut self, now: Instant, end: u32) {
+        if !self.is_asked() {
+            self.asked = AnswerRequest { end, at: now };
+        } else if Serial32(self.asked.end).precedes(Serial32(end)) {
+            self.asked.end = end;
+        }
     }
 
     /// The other side says that all below `applied` took effect, and what is in place beyond.
@@ -188,11 +237,11 @@ impl Operation {
         let (wants_answer, mut put) = (false, (at, 0, false, 0, true));
         let mut span = None;
         match self.work {
-            Work::Put { memory, wants_notice } if self.ended.is_none() => {
+            Work::Put { memory, options } if self.ended.is_none() => {
                 let from = u64::from(nth) * u64::from(self.stu);
                 let len = (memory.len - from).min(self.stu.into()) as u32;
                 let is_last = nth + 1 == self.count;
-                let wants_notice = wants_notice && is_last;
+                let wants_notice = options.notice && is_last;
                 // STUs are multiples of 8 bytes.
                 let behind = if wants_notice { (from / 8) as u32 } else { 0 };
                 put = (at + from, len, wants_notice, behind, false);

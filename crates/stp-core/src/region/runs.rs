@@ -6,7 +6,7 @@
 
 use landfall_placement::{RunPlacement, RunRoom, Serial32, Span, TransmitRun, UnitRun};
 
-use super::flight::Sent;
+use super::packets::NextPacket;
 use super::{UnderWay, Work};
 use crate::context::Context;
 use crate::ids::Rights;
@@ -88,10 +88,9 @@ impl Streams {
             let (message, _) = operation.packet(serial);
             let len = operation.packet_len(serial);
             puts.under_way += u64::from(len);
-            outgoing.flight.send(cx.now, Sent { serial, link, len, is_fetch: false });
-            let is_full = puts.window.room(&config, puts.under_way) < u64::from(len)
-                || outgoing.flight.len() >= outgoing.window(puts_ahead);
-            let wants_answer = is_full || outgoing.wants_answer(&operation, serial, len, window);
+            let room = puts.window.room(&config, puts.under_way);
+            let packet = NextPacket { serial, link, len, window, room };
+            let wants_answer = outgoing.send(cx, &operation, packet);
             // There is room for the head of a Put.
             message.wanting_answer(wants_answer).encode(envelope, head)?;
         }

@@ -10,7 +10,7 @@
 use landfall_congestion::Config as Congestion;
 use landfall_placement::{Duration, Spans, Transmit};
 
-use super::flight::Sent;
+use super::packets::NextPacket;
 use super::{Operation, STREAM_WINDOW};
 use crate::connection::MOST_LINKS;
 use crate::context::Context;
@@ -146,12 +146,9 @@ impl Streams {
         let len = operation.packet_len(serial);
         let window = puts.window.bytes();
         puts.under_way += u64::from(len);
-        let is_fetch = matches!(message, Message::FetchOp { .. });
-        outgoing.flight.send(cx.now, Sent { serial, link, len, is_fetch });
-        let is_full = puts.window.room(&config, puts.under_way) < u64::from(len)
-            || outgoing.flight.len() >= outgoing.window(puts_ahead);
-        let wants_answer =
-            is_repeated || is_full || outgoing.wants_answer(&operation, serial, len, window);
+        let room = puts.window.room(&config, puts.under_way);
+        let packet = NextPacket { serial, link, len, window, room };
+        let wants_answer = outgoing.send(cx, &operation, packet);
         let message = message.wanting_answer(wants_answer);
         let len = message.encode(envelope, head)?;
         let to = net.links.get(link)?.peer;

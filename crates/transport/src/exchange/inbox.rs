@@ -10,6 +10,7 @@ use landfall_placement::{
     Ticket, WordOp,
 };
 
+use super::opened::Opened;
 use super::{HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
 use crate::memory::{Pins, RawSpan, Rights};
 
@@ -39,7 +40,8 @@ pub(crate) struct ScatteredUnit {
     pub(crate) arrival: Arrival,
 }
 
-/// A unit that was looked at before it was received: its place is known already.
+/// A unit that was looked at before it was received: its place is known already. In a box, for
+/// few are, and the list is long.
 #[derive(Debug)]
 pub(crate) struct Peeked {
     pub(crate) result: Result<Placement, Refusal>,
@@ -140,6 +142,10 @@ pub(crate) struct Inbox {
     pub(super) longer_head: Vec<u8>,
     pub(super) steps: Vec<Step>,
     pub(super) spans: Vec<Span>,
+    /// What was opened of one receive.
+    pub(super) opened: Vec<Opened>,
+    /// Where the engine says that a unit belongs: it is long to make.
+    pub(super) asked: Option<Box<Spans>>,
     /// What a driver wants in front of what it receives.
     prefixes: Box<[Prefix]>,
     prefix_len: usize,
@@ -184,6 +190,8 @@ impl Inbox {
             longer_head: Vec::new(),
             steps: Vec::with_capacity(2 * MAX_UNITS),
             spans: Vec::with_capacity(2 * MAX_UNITS),
+            opened: Vec::new(),
+            asked: None,
             prefixes: vec![[0; PREFIX_ROOM]; lists].into_boxed_slice(),
             prefix_len: prefix_len.min(PREFIX_ROOM),
             iovecs: IoVecs::with_capacity(4 * MAX_UNITS + 2),

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use arrayvec::ArrayVec;
 use landfall_placement::{
     Check, Ecn, Engine, Heads, Landing, Peer, Placement, SealedRun, Spans, Unit, UnitRun,
 };
@@ -35,9 +34,6 @@ impl Opened {
     }
 }
 
-/// What was opened of one receive, from its first unit on. What is behind is as it came.
-pub(super) type AllOpened = ArrayVec<Opened, MAX_UNITS>;
-
 /// Where units that were opened lie among the loose bytes.
 #[derive(Clone, Copy, Debug)]
 struct UnitSpans {
@@ -60,20 +56,22 @@ impl UnitSpans {
 }
 
 impl Inbox {
-    /// Opens what came with one receive, as far as it is sealed and can be opened.
+    /// Opens what came with one receive, from its first unit on, as far as it is sealed and can
+    /// be opened. What is behind is as it came.
     pub(super) fn open_all<E: Engine>(
-        &mut self,
+        &self,
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
         bytes: &mut [u8],
-    ) -> AllOpened {
-        let mut all = AllOpened::new();
+        into: &mut Vec<Opened>,
+    ) {
+        into.clear();
         // What lies in posted places is not sealed: nothing sealed is guessed.
         if !self.slots.is_empty() || !turn.engine.seals() || arrival.coalesced.is_some() {
-            return all;
+            return;
         }
         let mut rest = bytes;
-        while !rest.is_empty() && !all.is_full() {
+        while !rest.is_empty() && into.len() < MAX_UNITS {
             let (path, from) = (self.path, arrival.from);
             let unit_len = arrival.unit_len as u32;
             let mut run = SealedRun { path, from, units: rest, unit_len };
@@ -83,25 +81,25 @@ impl Inbox {
             let about = opened.len().max(1) * arrival.unit_len;
             rest = run.units.get_mut(about..).unwrap_or_default();
             turn.counters.refused += refused as u64;
-            all.push(opened);
+            into.push(opened);
         }
-        all
     }
 
     /// The same for units that came each by a list of its own: for none of them, or for each.
     pub(super) fn open_each<E: Engine>(
-        &mut self,
+        &self,
         turn: &mut Turn<'_, E>,
         came: &[ScatteredUnit],
         sources: &[Source],
         linear: &mut [u8],
-    ) -> ArrayVec<Option<Opened>, MAX_UNITS> {
-        let mut each = ArrayVec::new();
+    ) -> Vec<Option<Opened>> {
+        let (mut each, mut opened) = (Vec::new(), Vec::new());
         if turn.engine.seals() {
             each.extend(came.iter().zip(sources).map(|(came, source)| match *source {
                 Source::Loose { from, .. } => {
                     let bytes = &mut linear[from..from + came.arrival.len];
-                    self.open_all(turn, &came.arrival, bytes).pop()
+                    self.open_all(turn, &came.arrival, bytes, &mut opened);
+                    opened.pop()
                 }
                 Source::Slot(_) => None,
             }));

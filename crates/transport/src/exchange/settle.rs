@@ -37,7 +37,7 @@ impl Inbox {
         &mut self,
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
-        mut peeked: Option<Peeked>,
+        mut peeked: Option<Box<Peeked>>,
     ) -> u32 {
         if !self.fits(arrival) {
             turn.counters.guessed_wrong += self.slots.len().min(arrival.units()) as u64;
@@ -45,11 +45,11 @@ impl Inbox {
         }
         let mut linear = mem::take(&mut self.linear);
         let came = if peeked.is_none() { &mut linear[..arrival.len] } else { &mut [] };
-        let opened = self.open_all(turn, arrival, came);
+        let mut opened = mem::take(&mut self.opened);
+        self.open_all(turn, arrival, came, &mut opened);
         let loose = Loose::from(&linear[..]);
         self.start_settling();
-        // Once for all units: an empty list is long to make.
-        let mut spans = Spans::new();
+        let mut spans = self.asked.take().unwrap_or_default();
         let mut at = 0;
         let mut units = 0;
         for opened in &opened {
@@ -78,7 +78,7 @@ impl Inbox {
         }
         self.carry_out(turn, &loose);
         drop(loose);
-        self.linear = linear;
+        (self.linear, self.opened, self.asked) = (linear, opened, Some(spans));
         self.count_units(turn, units)
     }
 
@@ -96,7 +96,7 @@ impl Inbox {
             came.iter().map(|came| self.source_of(turn, came, &mut linear)).collect();
         let opened = self.open_each(turn, came, &sources, &mut linear);
         let loose = Loose::from(&linear[..]);
-        let mut spans = Spans::new();
+        let mut spans = self.asked.take().unwrap_or_default();
         // Whether a unit of the first run missed, and one of those behind it.
         let (mut first, mut later) = (false, None);
         for (nth, (came, source)) in came.iter().zip(sources).enumerate() {
@@ -125,7 +125,7 @@ impl Inbox {
         }
         self.carry_out(turn, &loose);
         drop(loose);
-        self.linear = linear;
+        (self.linear, self.asked) = (linear, Some(spans));
         self.count_units(turn, came.len())
     }
 
@@ -186,7 +186,7 @@ impl Inbox {
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
         (piece, loose): (Piece, &Loose<'_>),
-        peeked: Option<Peeked>,
+        peeked: Option<Box<Peeked>>,
         spans: &mut Spans,
     ) {
         spans.clear();

@@ -109,7 +109,7 @@ impl UdpPacketDriver {
         receiver.start_turn();
         while receiver.wants_more() {
             let peeked = receiver.look(fd, engine, now, counters)?;
-            let pieces = receiver.post(engine, peeked.as_ref());
+            let pieces = receiver.post(engine, peeked.as_deref());
             // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
             // pinned until `settle`.
             let received = unsafe { receive_frame(fd, pieces, 0)? };

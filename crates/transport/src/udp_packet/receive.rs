@@ -45,7 +45,7 @@ impl FrameReceiver {
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-    ) -> io::Result<Option<Peeked>> {
+    ) -> io::Result<Option<Box<Peeked>>> {
         let framing = &self.framing;
         self.receiver.look(engine, now, counters, |head| peek(packets, framing, head))
     }
@@ -65,7 +65,7 @@ impl FrameReceiver {
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-        (received, peeked): (Received, Option<Peeked>),
+        (received, peeked): (Received, Option<Box<Peeked>>),
     ) -> u32 {
         let message = match &received {
             Received::Frame(frame) => self.read(frame, counters),

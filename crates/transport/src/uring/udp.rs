@@ -108,7 +108,7 @@ impl UringUdpDriver {
         let peeked =
             self.halves.receiver().look(engine, now, counters, |head| udp::peek(fd, head))?;
         let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
-            [header.prepare(receiver.post(engine, peeked.as_ref()))].into_iter().collect()
+            [header.prepare(receiver.post(engine, peeked.as_deref()))].into_iter().collect()
         };
         // SAFETY: the receiver posts scratch memory of its own and lent memory
         // that it has pinned until `settle`.

@@ -81,7 +81,7 @@ impl UringUdpPacketDriver {
         while self.halves.receiver().wants_more() {
             let peeked = self.halves.receiver().look(fd, engine, now, counters)?;
             let prepare = |receiver: &mut FrameReceiver, header: &mut ReceiveHeader| {
-                [header.prepare(receiver.post(engine, peeked.as_ref()))].into_iter().collect()
+                [header.prepare(receiver.post(engine, peeked.as_deref()))].into_iter().collect()
             };
             // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
             // pinned until `settle`.

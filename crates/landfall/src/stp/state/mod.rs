@@ -14,10 +14,10 @@ mod connections;
 mod events;
 mod slots;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 
+use hashbrown::HashMap;
 use landfall_placement::Instant;
 use stp_core::wire::Reason;
 use stp_core::{ConnectionId, ExposedId, PeerRequestId, Priority, ReadId, ReceiveId};

@@ -5,14 +5,14 @@
 //! be cancelled in whatever state it is. A [`Ticket`] is what an operation's user and the
 //! endpoint share, so that neither waits for the other.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
+use hashbrown::HashMap;
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 use stp_core::{
-    ConnectionId, Ended, Endpoint, Error, OperationId, Priority, ReadId, ReceiveId, RemoteRegion,
-    RequestId, Rights, SendId,
+    ConnectionId, Ended, Endpoint, Error, OperationId, Priority, PutOptions, ReadId, ReceiveId,
+    RemoteRegion, RequestId, Rights, SendId,
 };
 
 use crate::runtime::locked;
@@ -316,7 +316,7 @@ pub(crate) enum Request {
         region: RemoteRegion,
         at: u64,
         memory: Area,
-        wants_notice: bool,
+        options: PutOptions,
     },
     Fetch {
         region: RemoteRegion,
@@ -361,8 +361,8 @@ impl Request {
             Self::Get { region, at, memory } => {
                 engine.get(now, id, &region, at, memory).map(Begun::Receive)
             }
-            Self::Put { region, at, memory, wants_notice } => {
-                engine.put(now, id, &region, at, memory, wants_notice).map(Begun::Operation)
+            Self::Put { region, at, memory, options } => {
+                engine.put(now, id, &region, at, memory, options).map(Begun::Operation)
             }
             Self::Fetch { region, at, width, function } => {
                 engine.fetch_op(now, id, &region, at, width, function).map(Begun::Operation)

@@ -11,8 +11,8 @@ use landfall_simnet::{
 use landfall_testkit::model::Choices;
 use stp_core::wire::Reason;
 use stp_core::{
-    Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, Policy, ReceiveId,
-    RemoteRegion, Rights, SendId,
+    Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, Policy, PutOptions,
+    ReceiveId, RemoteRegion, Rights, SendId,
 };
 
 use super::super::{Config as Firmware, Cycles, Reports, Tables, Tigon};
@@ -205,7 +205,7 @@ impl<N: Runs<Endpoint>> Players<N> {
             let (id, region) = pick(&user.has.regions, which % 4)?;
             let at = u64::from(how >> 2) * 8;
             let result = match how & 3 {
-                0 => engine.put(now, id, &region, at, area, true).map(|_| ()),
+                0 => engine.put(now, id, &region, at, area, PutOptions::WITH_NOTICE).map(|_| ()),
                 1 => {
                     let function = WordFunction::Add(u64::from(which));
                     engine.fetch_op(now, id, &region, at, WordWidth::Eight, function).map(|_| ())

@@ -70,11 +70,27 @@ fn first_line(child: &mut Child) -> Option<String> {
 
 /// Waits for its end: whether it ended well, and what it has used of its core.
 pub(crate) fn end_of(child: &Child) -> Option<(bool, f64)> {
+    wait_for(child, 0)
+}
+
+/// The same, where it ends in this time.
+pub(crate) fn end_within(child: &Child, patience: Duration) -> Option<(bool, f64)> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let end = wait_for(child, libc::WNOHANG);
+        if end.is_some() || Instant::now() > deadline {
+            return end;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn wait_for(child: &Child, options: i32) -> Option<(bool, f64)> {
     let mut status = 0;
     // SAFETY: numbers only.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a child of ours, waited for once, and room for the answer.
-    let ended = unsafe { libc::wait4(child.id().cast_signed(), &mut status, 0, &mut usage) };
+    // SAFETY: a child of ours that was not waited for, and room for the answer.
+    let ended = unsafe { libc::wait4(child.id().cast_signed(), &mut status, options, &mut usage) };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     (ended > 0).then(|| (status == 0, seconds(usage.ru_utime) + seconds(usage.ru_stime)))
 }

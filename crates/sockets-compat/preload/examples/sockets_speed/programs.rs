@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ends::end_of;
+use crate::ends::{end_of, end_within};
 use crate::{Figure, Kind, Row, Workspace};
 
 pub(crate) const ROWS: &[Row] = &[
@@ -58,12 +58,16 @@ impl Server {
     /// Ends it; what it has used of its core.
     pub(crate) fn end(mut self) -> Option<f64> {
         self.is_ended = true;
-        // MariaDB takes SIGINT for its debugger's.
-        for signal in [libc::SIGINT, libc::SIGTERM] {
+        // MariaDB takes SIGINT for its debugger's; redis takes a second signal, while it ends,
+        // for the wish to end at once, and may stand still in its memory's lock then.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
             // SAFETY: a child of ours.
             unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+            if let Some((_, used)) = end_within(&self.child, Duration::from_secs(3)) {
+                return Some(used);
+            }
         }
-        end_of(&self.child).map(|(_, used)| used)
+        None
     }
 }
 

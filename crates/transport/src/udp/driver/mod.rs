@@ -178,7 +178,7 @@ impl UdpDriver {
         }
         let counters = &mut self.state.counters;
         let peeked = self.receiver.look(engine, now, counters, |head| peek(fd, head))?;
-        let pieces = self.receiver.post(engine, peeked.as_ref());
+        let pieces = self.receiver.post(engine, peeked.as_deref());
         // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
         // pinned until `settle`.
         let message = unsafe { receive_message(fd, pieces, 0)? };
@@ -409,7 +409,7 @@ impl Receiver {
         now: Instant,
         counters: &mut Counters,
         peek: impl FnOnce(&mut [u8; HEAD_ROOM]) -> io::Result<Option<Message>>,
-    ) -> io::Result<Option<Peeked>> {
+    ) -> io::Result<Option<Box<Peeked>>> {
         // What is sealed lies in no posted place, and is opened before it is placed.
         if engine.seals() || !self.doubt.is_due() {
             return Ok(None);
@@ -432,7 +432,7 @@ impl Receiver {
         match engine.place(now, &unit, &mut spans) {
             // A longer head than fits here: let the ordinary way deal with it.
             Ok(Placement::NeedHead(_)) => Ok(None),
-            result => Ok(Some(Peeked { result, spans, unit_len })),
+            result => Ok(Some(Box::new(Peeked { result, spans, unit_len }))),
         }
     }
 
@@ -452,11 +452,11 @@ impl Receiver {
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-        (message, peeked): (Option<Message>, Option<Peeked>),
+        (message, peeked): (Option<Message>, Option<Box<Peeked>>),
     ) -> u32 {
         self.idle = message.is_none();
         let Some(message) = message else {
-            if let Some(ticket) = peeked.as_ref().and_then(promised) {
+            if let Some(ticket) = peeked.as_deref().and_then(promised) {
                 // The datagram that was looked at is gone: its checksum was wrong.
                 engine.handle_placed(now, ticket, Landing::Failed);
             }
