@@ -68,6 +68,8 @@ pub(crate) struct Listening {
 pub(crate) struct Channel {
     target: EventTarget,
     step: Step,
+    /// It was taken here, and the program is to be told.
+    must_tell: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,7 @@ impl Role {
     }
 
     pub(crate) const fn connected(target: EventTarget) -> Self {
-        Self::Connected(Channel { target, step: Step::Idle })
+        Self::Connected(Channel { target, step: Step::Idle, must_tell: false })
     }
 
     /// Whom requests name as the one that has them.
@@ -308,13 +310,23 @@ impl Endpoint {
             return Err(FI_EOPBADSTATE);
         }
         self.channel()?.step = Step::Open;
-        let said =
-            self.with_link(world, 0, |link, core, world| link.say(core, world, Kind::Accept, data));
-        if said.is_some() {
-            self.channel()?.target.tell(Occurrence::Connected, Vec::new());
-            self.serve(world, 0);
-        }
+        self.channel()?.must_tell = true;
+        self.with_link(world, 0, |link, core, world| link.say(core, world, Kind::Accept, data));
+        self.serve(world, 0);
         Ok(())
+    }
+
+    /// The program is told that a connection is taken once the other side will hear of it: it may
+    /// wait for that one then by other means, and make no progress here.
+    pub(crate) fn tell_that_it_is_taken(&mut self, number: usize) {
+        if let (Role::Connected(channel), Some(Some(link))) =
+            (&mut self.role, self.links.get(number))
+            && channel.must_tell
+            && link.has_said_all()
+        {
+            channel.must_tell = false;
+            channel.target.tell(Occurrence::Connected, Vec::new());
+        }
     }
 
     /// Ends the connection: what was sent arrives, and nothing more is.
@@ -323,7 +335,7 @@ impl Endpoint {
         if channel.step != Step::Open {
             return Err(FI_ENOTCONN);
         }
-        channel.step = Step::Over;
+        (channel.step, channel.must_tell) = (Step::Over, false);
         channel.target.tell(Occurrence::Shutdown, Vec::new());
         self.with_link(world, 0, |link, core, world| {
             link.say(core, world, Kind::Shutdown, Vec::new())
@@ -397,10 +409,13 @@ impl Channel {
 
     /// The connection is gone.
     fn lose(&mut self, failure: Failure) {
+        let is_told = !std::mem::take(&mut self.must_tell);
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Over => {}
-            Step::Open => self.target.tell(Occurrence::Shutdown, Vec::new()),
-            Step::Idle | Step::Asked => self.target.tell(Occurrence::Failed(failure), Vec::new()),
+            Step::Open if is_told => self.target.tell(Occurrence::Shutdown, Vec::new()),
+            Step::Idle | Step::Asked | Step::Open => {
+                self.target.tell(Occurrence::Failed(failure), Vec::new());
+            }
         }
     }
 }
@@ -411,7 +426,7 @@ mod tests {
 
     fn channel(step: Step) -> Channel {
         let target = EventTarget { events: Events::new().unwrap(), fid: 7, context: 8 };
-        Channel { target, step }
+        Channel { target, step, must_tell: false }
     }
 
     /// What a program is told, in its order.
@@ -453,6 +468,9 @@ mod tests {
         asked.lose(Failure::new(FI_EIO, "gone"));
         asked.lose(Failure::new(FI_EIO, "gone"));
         assert_eq!(told(&asked), [format!("error {FI_EIO}")]);
+        let mut taken = Channel { must_tell: true, ..channel(Step::Open) };
+        taken.lose(Failure::new(FI_EIO, "gone"));
+        assert_eq!(told(&taken), [format!("error {FI_EIO}")], "nobody was told that it is open");
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Endpoint {
             let listener = listener.map_err(|error| Failure::new(FI_EIO, error.to_string()))?;
             let accepting = ready.waker(LISTENER);
             // The first look begins to wait.
-            accepting.waker().wake_by_ref();
+            accepting.requests.wake_by_ref();
             Ok(Some((listener, accepting)))
         };
         let listener = match &role {
@@ -114,7 +114,7 @@ impl Endpoint {
             accepting.begin();
             let accepted = {
                 let next = std::pin::pin!(listener.accept());
-                next.poll(&mut Context::from_waker(accepting.waker()))
+                next.poll(&mut Context::from_waker(&accepting.requests))
             };
             let Poll::Ready(Ok(connection)) = accepted else { return };
             let Peer::Socket(address) = connection.peer() else { continue };
@@ -142,6 +142,7 @@ impl Endpoint {
 
     pub(crate) fn serve(&mut self, world: &mut World, number: usize) {
         self.with_link(world, number, Link::serve);
+        self.tell_that_it_is_taken(number);
         self.heed(world, number);
     }
 

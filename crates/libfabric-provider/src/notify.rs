@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -119,9 +119,11 @@ impl Ready {
 
     /// What wakes the connection with this number.
     pub(crate) fn waker(self: &Arc<Self>, link: usize) -> LinkWaker {
-        let signal =
-            Arc::new(Signal { link, is_woken: AtomicBool::new(false), ready: Arc::clone(self) });
-        LinkWaker { waker: Waker::from(Arc::clone(&signal)), signal }
+        let news = AtomicU8::new(0);
+        let signal = Arc::new(Signal { link, news, ready: Arc::clone(self) });
+        let of = |news| Waker::from(Arc::new(NewsWaker { signal: Arc::clone(&signal), news }));
+        let [operations, requests, writes] = News::EACH.map(of);
+        LinkWaker { operations, requests, writes, signal }
     }
 
     /// All that were woken, into a list that is empty.
@@ -130,41 +132,66 @@ impl Ready {
     }
 }
 
+/// Of what of a connection there are news: the rest need not be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct News(u8);
+
+impl News {
+    /// What was begun here goes on, or is over.
+    pub(crate) const OPERATIONS: Self = Self(1);
+    /// The other side asks for something, or ends the connection.
+    pub(crate) const REQUESTS: Self = Self(2);
+    /// The other side has written to the ring.
+    pub(crate) const WRITES: Self = Self(4);
+    pub(crate) const ALL: Self = Self(7);
+    const EACH: [Self; 3] = [Self::OPERATIONS, Self::REQUESTS, Self::WRITES];
+
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
 /// Wakes one connection, once until it is looked at.
 #[derive(Debug)]
 struct Signal {
     link: usize,
-    is_woken: AtomicBool,
+    news: AtomicU8,
     ready: Arc<Ready>,
 }
 
-impl Wake for Signal {
+/// Wakes it with news.
+#[derive(Debug)]
+struct NewsWaker {
+    signal: Arc<Signal>,
+    news: News,
+}
+
+impl Wake for NewsWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            locked(&self.ready.woken).push(self.link);
-            self.ready.notify.ring();
+        let Signal { link, news, ready } = &*self.signal;
+        if news.fetch_or(self.news.0, Ordering::AcqRel) == 0 {
+            locked(&ready.woken).push(*link);
+            ready.notify.ring();
         }
     }
 }
 
-/// The waker of a connection.
+/// The wakers of a connection.
 #[derive(Debug)]
 pub(crate) struct LinkWaker {
-    waker: Waker,
+    pub(crate) operations: Waker,
+    pub(crate) requests: Waker,
+    pub(crate) writes: Waker,
     signal: Arc<Signal>,
 }
 
 impl LinkWaker {
-    pub(crate) const fn waker(&self) -> &Waker {
-        &self.waker
-    }
-
-    /// It is looked at from here on: what changes later wakes it again.
-    pub(crate) fn begin(&self) {
-        self.signal.is_woken.store(false, Ordering::Release);
+    /// It is looked at from here on, and these are the news: what changes later wakes it again.
+    pub(crate) fn begin(&self) -> News {
+        News(self.signal.news.swap(0, Ordering::AcqRel))
     }
 }

@@ -110,6 +110,11 @@ impl SendRing {
         self.composed
     }
 
+    /// Has all of it been written, or is being written?
+    pub(crate) const fn has_left(&self) -> bool {
+        self.put == self.composed
+    }
+
     /// Is all of it in place at the other side?
     pub(crate) const fn is_quiet(&self) -> bool {
         self.done == self.composed

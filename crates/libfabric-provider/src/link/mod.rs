@@ -32,7 +32,7 @@ use self::transmit::Outgoing;
 use crate::abi::{FI_ECONNREFUSED, FI_ECONNRESET, FI_EIO, FI_ENOMEM, FI_ETIMEDOUT};
 use crate::completion::Failure;
 use crate::core::{EndpointState, Report};
-use crate::notify::LinkWaker;
+use crate::notify::{LinkWaker, News};
 use crate::record::Kind;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::world::World;
@@ -46,6 +46,10 @@ pub(crate) struct Link {
     pub(crate) number: usize,
     pub(crate) peer: usize,
     waker: LinkWaker,
+    /// Each of the wakers waits for its news.
+    is_attended: bool,
+    /// The ring was not read, for too much came that nobody receives.
+    is_paused: bool,
     opening: Opening,
     /// Once it is open.
     connection: Option<Connection>,
@@ -93,15 +97,23 @@ impl Link {
         core: &mut EndpointState,
         world: &mut World,
     ) -> Result<(), Failure> {
-        self.waker.begin();
+        let mut news = self.waker.begin();
         if !self.open(core)? {
             return Ok(());
         }
-        self.answer_requests(core, world)?;
-        self.read_ring(core, world)?;
+        if !self.is_attended {
+            news = News::ALL;
+        }
+        if news.has(News::REQUESTS) {
+            self.answer_requests(core, world)?;
+        }
+        self.is_attended = self.shown().is_some();
+        if news.has(News::WRITES) || std::mem::take(&mut self.is_paused) {
+            self.read_ring(core, world)?;
+        }
         self.finish_answers(core, world);
         self.flush(core, world)?;
-        self.check_open()
+        if news.has(News::REQUESTS) { self.check_open() } else { Ok(()) }
     }
 
     /// What waits is composed, what was composed leaves, and what is under way is looked at: an
@@ -126,9 +138,9 @@ impl Link {
     /// From here on it is another endpoint's, with this number there.
     pub(crate) fn adopt(&mut self, number: usize, peer: usize, waker: LinkWaker) {
         (self.number, self.peer) = (number, peer);
-        self.waker = waker;
+        (self.waker, self.is_attended) = (waker, false);
         // What is under way wakes its old owner; a look takes that over.
-        self.waker.waker().wake_by_ref();
+        self.waker.operations.wake_by_ref();
     }
 
     /// What the other side has said of the connection.
@@ -149,7 +161,7 @@ impl Link {
     }
 
     fn waker(&self) -> Waker {
-        self.waker.waker().clone()
+        self.waker.operations.clone()
     }
 
     /// Is nothing under way that the other side does not have?
@@ -161,6 +173,11 @@ impl Link {
             && self.answers.is_empty()
             && self.readings.is_empty()
             && self.under_way.is_empty()
+    }
+
+    /// Has all left that was to be said?
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.outgoing.is_empty() && self.send.has_left()
     }
 
     pub(crate) fn is_full(&self) -> bool {

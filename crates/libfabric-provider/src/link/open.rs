@@ -117,6 +117,8 @@ impl Link {
             number,
             peer,
             waker: Ready::waker(&core.ready, number),
+            is_attended: false,
+            is_paused: false,
             opening,
             connection: None,
             staging: ring(core)?,
@@ -192,7 +194,7 @@ impl Link {
         world: &mut World,
     ) -> Result<(), Failure> {
         let Some(connection) = self.connection.clone() else { return Ok(()) };
-        let waker = self.waker();
+        let waker = self.waker.requests.clone();
         while let Poll::Ready(Ok(request)) = poll_once(connection.region_request(), &waker) {
             if request.name() == RING_NAME {
                 self.show_ring(request)?;
@@ -222,7 +224,7 @@ impl Link {
     /// Is the connection still there?
     pub(super) fn check_open(&self) -> Result<(), Failure> {
         let Some(connection) = &self.connection else { return Ok(()) };
-        match poll_once(connection.closed(), self.waker.waker()) {
+        match poll_once(connection.closed(), &self.waker.requests) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(())) => Err(failure(&Error::Closed { why: None })),
             Poll::Ready(Err(error)) => Err(failure(&error)),

@@ -79,10 +79,11 @@ impl Link {
         core: &mut EndpointState,
         world: &mut World,
     ) -> Result<(), Failure> {
-        let waker = self.waker();
+        let waker = self.waker.writes.clone();
         loop {
             if core.must_pause() {
                 core.paused.push(self.number);
+                self.is_paused = true;
                 return Ok(());
             }
             let Some(shown) = self.shown() else { return Ok(()) };
