@@ -11,7 +11,7 @@ use crate::abi::{
     FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
     FI_TAGGED,
 };
-use crate::completion::{Completion, Failure};
+use crate::completion::{Completion, Failure, Queue};
 use crate::events::Events;
 use crate::matching::{Matching, Receive};
 use crate::notify::Ready;
@@ -77,7 +77,7 @@ pub(crate) struct EndpointState {
     by_address: HashMap<SocketAddr, usize>,
     pub(crate) matching: Matching,
     pub(crate) options: Options,
-    /// Connections whose rings are not read, for too much came that nobody receives.
+    /// Connections whose rings are not read, for too much came that nobody takes.
     pub(crate) paused: Vec<usize>,
 }
 
@@ -121,8 +121,17 @@ impl EndpointState {
         number
     }
 
-    pub(crate) fn must_pause(&self) -> bool {
-        self.matching.bytes() > MOST_KEPT
+    /// Too much came that nobody receives, or whose completions nobody reads.
+    pub(crate) fn must_pause(&self, world: &World) -> bool {
+        let queue = self.options.receive.and_then(|queue| world.queues.get(queue));
+        self.matching.bytes() > MOST_KEPT || queue.is_some_and(Queue::is_overfull)
+    }
+
+    /// The ring of this connection is read later.
+    pub(crate) fn pause(&mut self, link: usize) {
+        if !self.paused.contains(&link) {
+            self.paused.push(link);
+        }
     }
 
     /// An operation that was begun here is over.

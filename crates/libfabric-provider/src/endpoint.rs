@@ -12,7 +12,7 @@ use landfall::stp::{Listener, Peer};
 use crate::abi::{FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
 use crate::carrier::{Carrier, LINGER};
 use crate::channel::Role;
-use crate::completion::Failure;
+use crate::completion::{Failure, MOST_POSTED};
 use crate::core::{EndpointState, Envelope, Options};
 use crate::link::{Access, CONNECTED_PORT, Link, PORT, Send};
 use crate::matching::{Arrived, Receive};
@@ -23,8 +23,6 @@ use crate::world::World;
 const LISTENER: usize = usize::MAX;
 /// So often connections are looked at in one go: more may have happened meanwhile.
 const ROUNDS: usize = 8;
-/// This many receives may be posted.
-const MOST_POSTED: usize = 1 << 16;
 
 /// An endpoint.
 pub(crate) struct Endpoint {
@@ -34,6 +32,8 @@ pub(crate) struct Endpoint {
     listener: Option<(Listener, LinkWaker)>,
     pub(crate) links: Vec<Option<Box<Link>>>,
     woken: Vec<usize>,
+    /// Once is enough.
+    has_warned: bool,
 }
 
 impl fmt::Debug for Endpoint {
@@ -66,7 +66,8 @@ impl Endpoint {
             Role::Connected(_) => None,
         };
         let core = EndpointState::new(number, carrier.stp.clone(), ready, options);
-        Ok(Self { core, carrier, role, listener, links: Vec::new(), woken: Vec::new() })
+        let (links, woken) = (Vec::new(), Vec::new());
+        Ok(Self { core, carrier, role, listener, links, woken, has_warned: false })
     }
 
     /// Where peers reach it.
@@ -87,7 +88,7 @@ impl Endpoint {
     }
 
     pub(crate) fn look(&mut self, world: &mut World) {
-        if !self.core.paused.is_empty() && !self.core.must_pause() {
+        if !self.core.paused.is_empty() && !self.core.must_pause(world) {
             let paused = std::mem::take(&mut self.core.paused);
             paused.into_iter().for_each(|link| self.serve(world, link));
         }
@@ -128,15 +129,25 @@ impl Endpoint {
                 _ => self.core.peer(address),
             };
             let port = self.role.port();
-            // A peer of another version hears that it is not wanted.
-            let Ok(link) = Link::accept(&self.core, number, peer, connection, port) else {
-                continue;
+            let link = match Link::accept(&self.core, number, peer, connection, port) {
+                Ok(link) => link,
+                Err(why) => {
+                    self.warn(address, &why);
+                    continue;
+                }
             };
             self.links.resize_with(self.links.len().max(number + 1), || None);
             self.links[number] = Some(Box::new(link));
             let known = &mut self.core.peers[peer];
             known.link = known.link.or(Some(number));
             self.serve(world, number);
+        }
+    }
+
+    /// No operation of this side fails where a peer cannot connect: people are told.
+    fn warn(&mut self, peer: SocketAddr, why: &Failure) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            eprintln!("landfall: {peer} cannot connect: {}", why.text);
         }
     }
 

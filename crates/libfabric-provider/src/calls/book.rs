@@ -39,6 +39,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: an open domain, and attributes or none.
     let (domain, attr) = unsafe { (domain_of(domain), attr.as_ref()) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     // Vectors that processes share, and those that answer by events, are not offered.
     if attr.is_some_and(|attr| attr.flags != 0 || !attr.name.is_null() || attr.rx_ctx_bits != 0) {
         return -FI_ENOSYS;

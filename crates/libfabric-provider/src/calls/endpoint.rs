@@ -75,6 +75,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: an open domain, and an info.
     let (domain, info) = unsafe { (domain_of(domain), &*info) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     // SAFETY: what an info points to is there, or null; so for those below.
     let kind = unsafe { info.ep_attr.as_ref() }.map_or(FI_EP_RDM, |ep| ep.r#type);
     let connected = match kind {
@@ -128,7 +131,11 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: the program uses it no more.
-    let handle: Box<EndpointHandle> = unsafe { take(fid) };
+    let mut handle: Box<EndpointHandle> = unsafe { take(fid) };
+    if !handle.domain.is_here() {
+        // A connection that was not taken yet is the parent's.
+        std::mem::forget(handle.connected.take());
+    }
     let mut state = handle.domain.lock();
     if let Some(enabled) = handle.enabled.get()
         && let Some(mut endpoint) = state.endpoints.remove(enabled.number)
@@ -146,7 +153,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     // SAFETY: an endpoint, and what it is bound to, which begins with its class.
     let (handle, class): (&EndpointHandle, _) = unsafe { (of(fid), (*other).fclass) };
-    if handle.enabled.get().is_some() {
+    if handle.enabled.get().is_some() || !handle.domain.is_here() {
         return -FI_EOPBADSTATE;
     }
     let mut options = locked(&handle.options);
@@ -221,6 +228,9 @@ impl EndpointHandle {
     pub(super) fn enable(&self) -> Result<(), c_int> {
         if self.enabled.get().is_some() {
             return Ok(());
+        }
+        if !self.domain.is_here() {
+            return Err(FI_EOPBADSTATE);
         }
         let options = locked(&self.options).clone();
         let counts = |flags| options.counters.iter().any(|(counted, _)| counted & flags != 0);

@@ -81,8 +81,8 @@ impl Link {
     ) -> Result<(), Failure> {
         let waker = self.waker();
         loop {
-            if core.must_pause() {
-                core.paused.push(self.number);
+            if core.must_pause(world) {
+                core.pause(self.number);
                 return Ok(());
             }
             let Some(shown) = self.shown() else { return Ok(()) };

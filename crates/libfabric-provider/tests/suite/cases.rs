@@ -22,15 +22,15 @@ pub(crate) const LAYERED: &str = "landfall;ofi_rxm";
 const OTHER_CONNECTED: &str = "tcp";
 
 /// No case takes longer, not even one that waits for a peer to be given up.
-const LIMIT: Duration = Duration::from_secs(45);
+pub(crate) const LIMIT: Duration = Duration::from_secs(45);
 
-fn program() -> Result<&'static Path, &'static str> {
+pub(crate) fn program() -> Result<&'static Path, &'static str> {
     static BUILT: OnceLock<Result<(TemporaryFolder, PathBuf), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         need_headers()?;
         let folder = TemporaryFolder::new("fabric-cases");
         let program = folder.path().join("cases");
-        let sources = ["cases.c", "connected.c", "fabric.c"]
+        let sources = ["cases.c", "abuse.c", "connected.c", "fabric.c"]
             .map(|name| here().join("tests/suite").join(name));
         compile("cc", &sources, &program, &["-lfabric"])?;
         Ok((folder, program))
@@ -163,6 +163,10 @@ cases! {
     dead_peer, not with the other: "it offers its room again and again, and no error";
     stopped_peer;
     absent_peer, not with the other: "it offers its room again and again, and no error";
+    overflowing_queue, not with the other: "a queue that is full loses what comes, or takes all the memory there is";
+    unread_messages, not with the other: "receives are posted whatever the queue holds";
+    renewed_memory, not with the other: "a key that is not there ends the connection";
+    forked, not with the other: "a child that uses what it has inherited speaks for its parent";
     addresses;
     sources;
     offers, not with the other: "it takes any name of a domain";

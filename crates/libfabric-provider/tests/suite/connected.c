@@ -1,5 +1,6 @@
 /* What endpoints have to do that are connected: FI_EP_MSG. The first process listens. */
 #include "fabric.h"
+#include "abuse.h"
 #include "connected.h"
 
 #include <sys/epoll.h>
@@ -410,5 +411,22 @@ void nobody_listens(void)
     CHECK(fi_eq_readerr(eq, &error, 0) == sizeof error && error.fid == &ep->fid && error.err > 0);
     CHECK(fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0));
     OK(fi_close(&ep->fid));
+    close_both();
+}
+
+/* The one who listens is another program, which greets as other versions do. */
+void connected_to_other_version(void)
+{
+    open_fabric(side.address, getenv("CASES_PEER_PORT"), 0);
+    for (int round = 0; round < 2; round++) {
+        struct fid_ep *ep = open_endpoint(side.info, NULL);
+        OK(fi_connect(ep, side.info->dest_addr, NULL, 0));
+        CHECK(next_event().len == -FI_EAVAIL);
+        struct fi_eq_err_entry error = { 0 };
+        CHECK(fi_eq_readerr(eq, &error, 0) == sizeof error && error.fid == &ep->fid);
+        CHECK(error.err == FI_ECONNREFUSED);
+        expect_other_version(fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0));
+        OK(fi_close(&ep->fid));
+    }
     close_both();
 }

@@ -7,3 +7,4 @@ mod mpi;
 mod mpich;
 mod rails;
 mod tools;
+mod versions;
