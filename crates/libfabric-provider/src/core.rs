@@ -2,7 +2,7 @@
 //! completions go.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use landfall::stp::blocking;
@@ -11,6 +11,7 @@ use crate::abi::{
     FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
     FI_TAGGED,
 };
+use crate::address::Name;
 use crate::completion::{Completion, Failure, Queue};
 use crate::events::Events;
 use crate::matching::{Matching, Receive};
@@ -21,6 +22,8 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
+    /// Where it is tried if it isn't reached there: on its second rail.
+    pub(crate) second: Option<SocketAddrV4>,
     /// The connection by which it is sent to.
     pub(crate) link: Option<usize>,
 }
@@ -107,14 +110,21 @@ impl EndpointState {
     pub(crate) fn peer(&mut self, address: SocketAddr) -> usize {
         let peers = &mut self.peers;
         *self.by_address.entry(address).or_insert_with(|| {
-            peers.push(Peer { address, link: None });
+            peers.push(Peer { address, second: None, link: None });
             peers.len() - 1
         })
     }
 
+    /// The same of one with this name.
+    pub(crate) fn peer_of_name(&mut self, name: &Name) -> usize {
+        let peer = self.peer(name.address);
+        self.peers[peer].second = name.second;
+        peer
+    }
+
     /// The same where numbers are those of connections, and are given out anew.
     pub(crate) fn peer_of_link(&mut self, number: usize, address: SocketAddr) -> usize {
-        let peer = |_| Peer { address, link: None };
+        let peer = |_| Peer { address, second: None, link: None };
         let known = self.peers.len();
         self.peers.extend((known..=number).map(peer));
         self.peers[number] = peer(number);

@@ -10,6 +10,7 @@ use std::time::Instant;
 use landfall::stp::{Listener, Peer};
 
 use crate::abi::{FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
+use crate::address::Name;
 use crate::carrier::{Carrier, LINGER};
 use crate::channel::Role;
 use crate::completion::{Failure, MOST_POSTED};
@@ -73,6 +74,14 @@ impl Endpoint {
     /// Where peers reach it.
     pub(crate) fn name(&self) -> SocketAddr {
         self.carrier.name()
+    }
+
+    /// What programs hand on: of one that others connect to by themselves with its second rail.
+    pub(crate) fn full_name(&self) -> Name {
+        match self.role {
+            Role::Unconnected => self.carrier.full_name(),
+            _ => self.name().into(),
+        }
     }
 
     /// Makes a turn of the network, unless one was made in this round, and looks at all that
@@ -187,12 +196,14 @@ impl Endpoint {
         if let Some(link) = self.core.peers[peer].link {
             return Ok(link);
         }
-        let (number, address) = (self.links.len(), self.core.peers[peer].address);
+        let number = self.links.len();
+        let crate::core::Peer { address, second, .. } = self.core.peers[peer];
         // Endpoints that are connected have one, or none any more.
         if !matches!(self.role, Role::Unconnected) {
             return Err(gone());
         }
-        let link = Link::connect(&self.core, number, peer, address, PORT)?;
+        let to = Name { address, second };
+        let link = Link::connect(&self.core, number, peer, to, PORT)?;
         self.links.push(Some(Box::new(link)));
         self.core.peers[peer].link = Some(number);
         self.serve(world, number);

@@ -87,8 +87,8 @@ unsafe extern "C" fn insert(
     let mut inserted = 0;
     for at in 0..count {
         // SAFETY: one of this many.
-        let address = unsafe { address::read(addresses.byte_add(at * stride)) };
-        let number = address.map(|address| book.insert(address));
+        let name = unsafe { address::read_name(addresses.byte_add(at * stride)) };
+        let number = name.map(|name| book.insert(name));
         inserted += c_int::from(number.is_some());
         if !numbers.is_null() {
             // SAFETY: a place for each number.
@@ -122,7 +122,7 @@ unsafe extern "C" fn insertsvc(
     };
     let mut state = handle.domain.lock();
     let Some(book) = state.world.books.get_mut(handle.number) else { return -FI_EINVAL };
-    let inserted = book.insert(address);
+    let inserted = book.insert(address.into());
     if !number.is_null() {
         // SAFETY: a place for the number.
         unsafe { *number = inserted };
@@ -165,7 +165,7 @@ unsafe extern "C" fn lookup(
     // SAFETY: the program says how much room there is, and where.
     unsafe {
         address::write(&found, address, *len);
-        *len = address::len_of(&found);
+        *len = address::len_of(&found.address);
     }
     0
 }

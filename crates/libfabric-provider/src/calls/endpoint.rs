@@ -17,7 +17,7 @@ use super::{
     take,
 };
 use crate::abi::*;
-use crate::address::{self, locals};
+use crate::address::{self, Name, locals};
 use crate::carrier::Carrier;
 use crate::channel::{EventTarget, Role, Taken};
 use crate::completion::Failure;
@@ -48,7 +48,7 @@ pub(super) struct EndpointHandle {
 pub(super) struct Enabled {
     pub(super) number: usize,
     pub(super) options: Options,
-    name: SocketAddr,
+    name: Name,
 }
 
 /// What a receive for several messages keeps free where the program says nothing else.
@@ -246,7 +246,7 @@ impl EndpointHandle {
             eprintln!("landfall: cannot open an endpoint: {}", failure.text);
             failure.error
         })?;
-        let name = endpoint.name();
+        let name = endpoint.full_name();
         state.endpoints.add(endpoint);
         // Anyone who enables it twice at a time breaks libfabric's rules.
         let _ = self.enabled.set(Enabled { number, options, name });

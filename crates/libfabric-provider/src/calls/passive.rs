@@ -137,7 +137,7 @@ unsafe extern "C" fn getname(fid: *mut fid, into: *mut c_void, len: *mut size_t)
     let listening = state.passive.as_ref().map(|passive| passive.name());
     let Some(name) = listening.or(state.address) else { return -FI_EOPBADSTATE };
     // SAFETY: the program says how much room there is, and where.
-    unsafe { connection::write_name(&name, into, len) }
+    unsafe { connection::write_name(&name.into(), into, len) }
 }
 
 unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {

@@ -3,17 +3,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use landfall::stp::{
-    Connection, Error, Exposed, Memory, Operation, PathId, Peer, Reason, RegionRequest,
+    Connection, Ended, Error, Exposed, Memory, Operation, PathId, Peer, Reason, RegionRequest,
     RemoteMemory, RemoteRights,
 };
 
 use super::{Link, failure, nonsense, poll, poll_once};
 use crate::abi::FI_ECONNREFUSED;
+use crate::address::Name;
 use crate::completion::Failure;
 use crate::core::EndpointState;
 use crate::notify::Ready;
@@ -91,12 +91,24 @@ impl Link {
         core: &EndpointState,
         number: usize,
         peer: usize,
-        address: SocketAddr,
+        to: Name,
         port: u16,
     ) -> Result<Self, Failure> {
         let stp = core.stp.as_async().clone();
-        let connecting =
-            async move { stp.connect_over(PathId(0), Peer::Socket(address), port, HELLO).await };
+        let connecting = async move {
+            let first = stp.connect_over(PathId(0), Peer::Socket(to.address), port, HELLO).await;
+            match (first, to.second) {
+                // One that answers is there, whatever it says.
+                (Err(why), Some(second))
+                    if !matches!(why, Error::NotConnected(Ended::There(_))) =>
+                {
+                    let second = Peer::Socket(second.into());
+                    let connected = stp.connect_over(PathId(1), second, port, HELLO).await;
+                    connected.map_err(|_| why)
+                }
+                (first, _) => first,
+            }
+        };
         Self::new(core, number, peer, port, Opening::Connecting(Box::pin(connecting)))
     }
 
@@ -161,7 +173,7 @@ impl Link {
     }
 
     /// Goes on with the opening. Is there a connection?
-    pub(super) fn open(&mut self, _: &mut EndpointState) -> Result<bool, Failure> {
+    pub(super) fn open(&mut self, core: &EndpointState) -> Result<bool, Failure> {
         let waker = self.waker();
         if let Opening::Connecting(connecting) = &mut self.opening {
             let mut context = Context::from_waker(&waker);
@@ -170,6 +182,7 @@ impl Link {
             };
             let connection = connected.map_err(|error| failure(&error))?;
             self.opening = Self::ask(&connection);
+            self.tell_name(core, &connection);
             self.connection = Some(connection);
         }
         if let Opening::Asking { ring, shown } = &mut self.opening

@@ -124,6 +124,7 @@ impl Link {
                 self.hear(&record)?;
             }
             Kind::Rails => self.add_rails(core, &record)?,
+            Kind::Name => self.rename(core, &record)?,
             Kind::Written => {
                 core.written(world, self.peer, record.total, record.data.unwrap_or(0));
             }

@@ -60,7 +60,7 @@ static void open_both(void)
     OK(fi_pep_bind(pep, &eq->fid, 0));
     OK(fi_listen(pep));
     OK(fi_getname(&pep->fid, name, &len));
-    CHECK(len == sizeof(struct sockaddr_in));
+    CHECK(len == side.info->src_addrlen);
     CHECK(write(side.other, name, sizeof name) == sizeof name);
     size_t most = 0, room = sizeof most;
     OK(fi_getopt(&pep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &room));
@@ -146,10 +146,15 @@ void connection(void)
     struct fi_context contexts[COUNT], context;
     open_both();
     struct fid_ep *ep = connected_endpoint("who asks", "who answers");
-    struct sockaddr_in peer;
+    /* Its port is in the same place, whatever the version of IP. */
+    union {
+        struct sockaddr_in of_any;
+        struct sockaddr_in6 longest;
+    } peer;
     size_t len = sizeof peer;
+    int family = strchr(side.address, ':') ? AF_INET6 : AF_INET;
     OK(fi_getpeer(ep, &peer, &len));
-    CHECK(len == sizeof peer && peer.sin_family == AF_INET && peer.sin_port);
+    CHECK(len == side.info->src_addrlen && peer.of_any.sin_family == family && peer.of_any.sin_port);
     for (int round = 0; round < 4; round++) {
         if (side.is_first == (round % 2 == 0)) {
             /* The receives are there, or come later. */
