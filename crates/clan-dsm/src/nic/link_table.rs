@@ -131,6 +131,7 @@ impl LinkState {
         mut each: impl FnMut(PacketEffect),
     ) -> bool {
         let newest = self.oldest.wrapping_add(self.placed.len() as u32).wrapping_sub(1);
+        // A word is changed once; and where nothing is on its way nothing comes back.
         let Some(Placed::Frame { packets }) = self.placed.back().copied() else { return false };
         if number != newest {
             return false;
