@@ -242,6 +242,15 @@ int lf_region_write(const lf_region *region, uint64_t at, const void *bytes, siz
 int lf_region_read(const lf_region *region, uint64_t at, void *bytes, size_t length);
 void lf_region_close(lf_region *region);
 
+/* The same bytes where they lie, without a copy: they stay there until the view is closed, also when
+ * the region was before. Keep what requests rely on: what is being sent from there is not written,
+ * and what is being received there is neither read nor written, until that is over. What was shared
+ * the other side may change at any moment. At least one byte. */
+typedef struct lf_view lf_view;
+lf_view *lf_view_open(const lf_region *region, uint64_t at, uint64_t length);
+void *lf_view_bytes(const lf_view *view);
+void lf_view_close(lf_view *view);
+
 enum { LF_STP_GET = 1, LF_STP_PUT = 2, LF_STP_FETCH = 4 }; /* rights: any of them */
 enum { LF_STP_KEY = 13 };                                  /* bytes of a key */
 

@@ -397,13 +397,21 @@ fn the_python_programs_of_the_readme_run() {
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let blocks = readme.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let programs: Vec<_> = blocks.filter(|block| block.contains("assert ")).collect();
-    assert_eq!(programs.len(), 2);
+    assert_eq!(programs.len(), 3);
     for program in programs {
         let folder = TemporaryFolder::new("readme");
         let source = folder.path().join("program.py");
         std::fs::write(&source, program).unwrap();
         let Some(mut python) = python_command(source.to_str().unwrap()) else { return };
         Other(python.current_dir(folder.path()).spawn().unwrap()).ended_well();
+    }
+}
+
+/// What regions show of themselves in Python, and what is refused meanwhile.
+#[test]
+fn views_of_regions_lie_in_place_and_are_guarded() {
+    if let Some(mut python) = python_command("tests/views.py") {
+        Other(python.spawn().unwrap()).ended_well();
     }
 }
 

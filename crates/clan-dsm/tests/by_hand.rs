@@ -130,6 +130,34 @@ fn a_frame_that_comes_while_the_one_before_it_is_deposited_waits() {
     assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none());
 }
 
+/// What a neighbour within the host had told of is gone before it was copied.
+#[test]
+fn a_payload_that_was_lost_on_its_way_comes_again() {
+    let (mut nics, window, _) = pair();
+    let [first, second] = two_frames(&mut nics, window);
+    nics.iter_mut().for_each(|nic| drop(events(nic)));
+    for lost in [false, true] {
+        // Where a frame behind it was kept, and where none was.
+        if lost {
+            assert_eq!(place(&mut nics[1], 0, &second), Ok(Placement::Consumed), "it is kept");
+        }
+        let gone = ticket(place(&mut nics[1], 0, &first));
+        nics[1].handle_placed(NOW, gone, Landing::Corrupt);
+        nics[1].handle_placed(NOW, gone, Landing::Verified);
+        assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none(), "its turn is not over");
+        assert_eq!(events(&mut nics[1]), [], "nobody hears of it");
+    }
+    let again = ticket(place(&mut nics[1], 0, &first));
+    nics[1].handle_placed(NOW, again, Landing::Verified);
+    let deposit = nics[1].poll_deposit(NOW, &mut Spans::new()).map(|deposit| deposit.ticket);
+    nics[1].handle_placed(NOW, deposit.expect("the second is next"), Landing::Verified);
+    assert_eq!(place(&mut nics[1], 0, &first), Err(Refusal::Duplicate), "each once");
+    assert_eq!(place(&mut nics[1], 0, &second), Err(Refusal::Duplicate));
+    talk(&mut nics);
+    let complaint = |event: &Event| matches!(event, Event::Exception { .. });
+    assert!(!events(&mut nics[0]).iter().any(complaint));
+}
+
 #[test]
 fn invariant_7_tickets_of_a_link_that_is_gone_do_nothing() {
     let (mut nics, window, link) = pair();

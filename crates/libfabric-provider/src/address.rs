@@ -15,6 +15,37 @@ pub(crate) union RawAddress {
     v6: sockaddr_in6,
 }
 
+/// What an endpoint is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) address: SocketAddr,
+    /// Where it is reached on its second rail. An address of IPv4 has eight bytes in C that mean
+    /// nothing, and programs hand on; one of IPv6 has none.
+    pub(crate) second: Option<SocketAddrV4>,
+}
+
+impl From<SocketAddr> for Name {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, second: None }
+    }
+}
+
+/// How the eight bytes begin where they mean something: programs may leave anything there.
+const SECOND: [u8; 2] = *b"L2";
+
+const fn pack_second(second: SocketAddrV4) -> [u8; 8] {
+    let ([a, b, c, d], [high, low]) = (second.ip().octets(), second.port().to_be_bytes());
+    [SECOND[0], SECOND[1], high, low, a, b, c, d]
+}
+
+fn unpack_second(bytes: [u8; 8]) -> Option<SocketAddrV4> {
+    let [first, second, high, low, a, b, c, d] = bytes;
+    let (ip, port) = (Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]));
+    let is_one = [first, second] == SECOND && port != 0;
+    (is_one && !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast())
+        .then(|| SocketAddrV4::new(ip, port))
+}
+
 /// How long it is.
 pub(crate) const fn len_of(address: &SocketAddr) -> usize {
     match address {
@@ -33,13 +64,17 @@ pub(crate) const fn format_of(address: &SocketAddr) -> u32 {
 
 /// As C has it.
 pub(crate) fn to_raw(address: &SocketAddr) -> RawAddress {
-    match address {
+    named_to_raw(&Name::from(*address))
+}
+
+fn named_to_raw(name: &Name) -> RawAddress {
+    match &name.address {
         SocketAddr::V4(address) => {
             let v4 = sockaddr_in {
                 sin_family: AF_INET as u16,
                 sin_port: address.port().to_be(),
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-                sin_zero: [0; 8],
+                sin_zero: name.second.map_or([0; 8], pack_second),
             };
             // All bytes are there, whichever of the two it is.
             let mut raw = RawAddress { v6: no_address() };
@@ -68,13 +103,13 @@ const fn no_address() -> sockaddr_in6 {
     }
 }
 
-/// Writes an address to where a program wants it: as much of it as there is room for.
+/// Writes a name to where a program wants it: as much of it as there is room for.
 ///
 /// # Safety
 /// `room` bytes may be written at `into`.
-pub(crate) unsafe fn write(address: &SocketAddr, into: *mut c_void, room: usize) {
-    let raw = to_raw(address);
-    let len = room.min(len_of(address));
+pub(crate) unsafe fn write(name: &Name, into: *mut c_void, room: usize) {
+    let raw = named_to_raw(name);
+    let len = room.min(len_of(&name.address));
     // SAFETY: the caller says so, and the value has at least as many bytes.
     unsafe { std::ptr::copy_nonoverlapping((&raw const raw).cast::<u8>(), into.cast(), len) };
 }
@@ -84,6 +119,15 @@ pub(crate) unsafe fn write(address: &SocketAddr, into: *mut c_void, room: usize)
 /// # Safety
 /// At `from` is a socket address, as long as its family says.
 pub(crate) unsafe fn read(from: *const c_void) -> Option<SocketAddr> {
+    // SAFETY: the caller says so.
+    unsafe { read_name(from) }.map(|name| name.address)
+}
+
+/// The same, with all that it may say.
+///
+/// # Safety
+/// As for [`read`].
+pub(crate) unsafe fn read_name(from: *const c_void) -> Option<Name> {
     if from.is_null() {
         return None;
     }
@@ -94,13 +138,15 @@ pub(crate) unsafe fn read(from: *const c_void) -> Option<SocketAddr> {
             // SAFETY: the family says what it is.
             let v4 = unsafe { from.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            let address = SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into();
+            Some(Name { address, second: unpack_second(v4.sin_zero) })
         }
         AF_INET6 => {
             // SAFETY: the family says what it is.
             let v6 = unsafe { from.cast::<sockaddr_in6>().read_unaligned() };
             let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
-            Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            let v6 = SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id);
+            Some(Name::from(SocketAddr::from(v6)))
         }
         _ => None,
     }
@@ -235,6 +281,26 @@ mod tests {
             // SAFETY: a value of this kind.
             let back = unsafe { read((&raw const raw).cast()) };
             assert_eq!(back, Some(address), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_say_where_the_second_rail_is() {
+        let name = Name {
+            address: "192.0.2.7:8181".parse().unwrap(),
+            second: Some("198.51.100.7:4711".parse().unwrap()),
+        };
+        let mut room = [0_u8; 16];
+        // SAFETY: as many bytes as are said.
+        unsafe { write(&name, room.as_mut_ptr().cast(), room.len()) };
+        // SAFETY: what was written just now.
+        assert_eq!(unsafe { read_name(room.as_ptr().cast()) }, Some(name));
+        // What else may be there means nothing.
+        for byte in [0, 0x4c, 0xff] {
+            room[8..].fill(byte);
+            // SAFETY: as above.
+            let read = unsafe { read_name(room.as_ptr().cast()) };
+            assert_eq!(read, Some(name.address.into()));
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use landfall::stp::{Builder, Peer, Transport, blocking};
 
 use crate::abi::FI_EADDRNOTAVAIL;
-use crate::address::{Local, locals};
+use crate::address::{Local, Name, locals};
 use crate::completion::Failure;
 use crate::settings::{PORTS, Settings};
 
@@ -46,6 +46,17 @@ impl Carrier {
     /// Where peers reach it.
     pub(crate) const fn name(&self) -> SocketAddr {
         self.name
+    }
+
+    /// The same, with where they reach it if not there.
+    pub(crate) fn full_name(&self) -> Name {
+        let stp = self.stp.as_async();
+        let second = stp.paths().get(1).and_then(|path| stp.local_of(*path));
+        let second = match second {
+            Some(Peer::Socket(SocketAddr::V4(second))) => Some(second),
+            _ => None,
+        };
+        Name { address: self.name, second }
     }
 
     /// Makes a turn of the network, once in a round of all endpoints.

@@ -293,7 +293,7 @@ impl Endpoint {
             return Err(FI_EISCONN);
         }
         let peer = self.core.peer(to);
-        let link = Link::connect(&self.core, 0, peer, to, CONNECTED_PORT);
+        let link = Link::connect(&self.core, 0, peer, to.into(), CONNECTED_PORT);
         let link = link.map_err(|failure| failure.error)?;
         self.links.push(Some(Box::new(link)));
         self.core.peers[peer].link = Some(0);

@@ -66,6 +66,9 @@ pub(crate) struct Queue {
     pub(crate) is_signalled: bool,
 }
 
+/// This many receives may be posted.
+pub(crate) const MOST_POSTED: usize = 1 << 16;
+
 /// This many texts of errors are kept.
 const TEXTS: usize = 64;
 
@@ -116,6 +119,12 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Must peers not add to what waits? A receive that was posted has its place:
+    /// none is posted while the queue is full. What peers do unasked has none.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.entries.len() >= self.size.saturating_add(MOST_POSTED)
     }
 
     pub(crate) fn has_error(&self) -> bool {

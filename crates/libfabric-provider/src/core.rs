@@ -2,7 +2,7 @@
 //! completions go.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use landfall::stp::blocking;
@@ -11,7 +11,8 @@ use crate::abi::{
     FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
     FI_TAGGED,
 };
-use crate::completion::{Completion, Failure};
+use crate::address::Name;
+use crate::completion::{Completion, Failure, Queue};
 use crate::events::Events;
 use crate::matching::{Matching, Receive};
 use crate::notify::Ready;
@@ -21,6 +22,8 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
+    /// Where it is tried if it isn't reached there: on its second rail.
+    pub(crate) second: Option<SocketAddrV4>,
     /// The connection by which it is sent to.
     pub(crate) link: Option<usize>,
 }
@@ -77,7 +80,7 @@ pub(crate) struct EndpointState {
     by_address: HashMap<SocketAddr, usize>,
     pub(crate) matching: Matching,
     pub(crate) options: Options,
-    /// Connections whose rings are not read, for too much came that nobody receives.
+    /// Connections whose rings are not read, for too much came that nobody takes.
     pub(crate) paused: Vec<usize>,
 }
 
@@ -107,22 +110,38 @@ impl EndpointState {
     pub(crate) fn peer(&mut self, address: SocketAddr) -> usize {
         let peers = &mut self.peers;
         *self.by_address.entry(address).or_insert_with(|| {
-            peers.push(Peer { address, link: None });
+            peers.push(Peer { address, second: None, link: None });
             peers.len() - 1
         })
     }
 
+    /// The same of one with this name.
+    pub(crate) fn peer_of_name(&mut self, name: &Name) -> usize {
+        let peer = self.peer(name.address);
+        self.peers[peer].second = name.second;
+        peer
+    }
+
     /// The same where numbers are those of connections, and are given out anew.
     pub(crate) fn peer_of_link(&mut self, number: usize, address: SocketAddr) -> usize {
-        let peer = |_| Peer { address, link: None };
+        let peer = |_| Peer { address, second: None, link: None };
         let known = self.peers.len();
         self.peers.extend((known..=number).map(peer));
         self.peers[number] = peer(number);
         number
     }
 
-    pub(crate) fn must_pause(&self) -> bool {
-        self.matching.bytes() > MOST_KEPT
+    /// Too much came that nobody receives, or whose completions nobody reads.
+    pub(crate) fn must_pause(&self, world: &World) -> bool {
+        let queue = self.options.receive.and_then(|queue| world.queues.get(queue));
+        self.matching.bytes() > MOST_KEPT || queue.is_some_and(Queue::is_overfull)
+    }
+
+    /// The ring of this connection is read later.
+    pub(crate) fn pause(&mut self, link: usize) {
+        if !self.paused.contains(&link) {
+            self.paused.push(link);
+        }
     }
 
     /// An operation that was begun here is over.

@@ -1,13 +1,14 @@
 //! [`Domain`]: endpoints and what they share, behind one lock.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::carrier::Carrier;
 use crate::completion::Failure;
 use crate::endpoint::Endpoint;
 use crate::events::Source;
 use crate::notify::{Notify, locked};
+use crate::process::Origin;
 use crate::settings::Settings;
 use crate::world::{Numbered, World};
 
@@ -15,6 +16,9 @@ use crate::world::{Numbered, World};
 #[derive(Debug)]
 pub(crate) struct Domain {
     state: Mutex<State>,
+    origin: Origin,
+    /// What a child of a fork finds, which may use nothing of its parent's: nothing.
+    elsewhere: Mutex<State>,
     pub(crate) settings: Settings,
     /// Where endpoints are opened that say nothing else.
     pub(crate) address: Option<SocketAddr>,
@@ -36,17 +40,37 @@ impl Domain {
     pub(crate) fn new(settings: Settings, address: Option<SocketAddr>) -> Arc<Self> {
         let world = World::new();
         let notify = Arc::clone(&world.notify);
-        let (endpoints, carriers) = (Numbered::default(), Vec::new());
-        let state = Mutex::new(State { world, endpoints, carriers, round: 0 });
-        Arc::new(Self { state, settings, address, notify })
+        let state = Mutex::new(State::new(world));
+        let elsewhere = Mutex::new(State::new(World::new()));
+        let origin = Origin::here();
+        Arc::new(Self { state, origin, elsewhere, settings, address, notify })
+    }
+
+    /// Was it opened in this process?
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        locked(if self.is_here() { &self.state } else { &self.elsewhere })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            // Its connections are the parent's, who goes on.
+            let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::replace(state, State::new(World::new())));
+        }
     }
 }
 
 impl State {
+    fn new(world: World) -> Self {
+        Self { world, endpoints: Numbered::default(), carriers: Vec::new(), round: 0 }
+    }
+
     /// Looks at all that has happened.
     pub(crate) fn progress(&mut self) {
         let Self { world, endpoints, round, .. } = self;

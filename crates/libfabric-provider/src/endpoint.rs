@@ -10,9 +10,10 @@ use std::time::Instant;
 use landfall::stp::{Listener, Peer};
 
 use crate::abi::{FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
+use crate::address::Name;
 use crate::carrier::{Carrier, LINGER};
 use crate::channel::Role;
-use crate::completion::Failure;
+use crate::completion::{Failure, MOST_POSTED};
 use crate::core::{EndpointState, Envelope, Options};
 use crate::link::{Access, CONNECTED_PORT, Link, PORT, Send};
 use crate::matching::{Arrived, Receive};
@@ -23,8 +24,6 @@ use crate::world::World;
 const LISTENER: usize = usize::MAX;
 /// So often connections are looked at in one go: more may have happened meanwhile.
 const ROUNDS: usize = 8;
-/// This many receives may be posted.
-const MOST_POSTED: usize = 1 << 16;
 
 /// An endpoint.
 pub(crate) struct Endpoint {
@@ -34,6 +33,8 @@ pub(crate) struct Endpoint {
     listener: Option<(Listener, LinkWaker)>,
     pub(crate) links: Vec<Option<Box<Link>>>,
     woken: Vec<usize>,
+    /// Once is enough.
+    has_warned: bool,
 }
 
 impl fmt::Debug for Endpoint {
@@ -66,12 +67,21 @@ impl Endpoint {
             Role::Connected(_) => None,
         };
         let core = EndpointState::new(number, carrier.stp.clone(), ready, options);
-        Ok(Self { core, carrier, role, listener, links: Vec::new(), woken: Vec::new() })
+        let (links, woken) = (Vec::new(), Vec::new());
+        Ok(Self { core, carrier, role, listener, links, woken, has_warned: false })
     }
 
     /// Where peers reach it.
     pub(crate) fn name(&self) -> SocketAddr {
         self.carrier.name()
+    }
+
+    /// What programs hand on: of one that others connect to by themselves with its second rail.
+    pub(crate) fn full_name(&self) -> Name {
+        match self.role {
+            Role::Unconnected => self.carrier.full_name(),
+            _ => self.name().into(),
+        }
     }
 
     /// Makes a turn of the network, unless one was made in this round, and looks at all that
@@ -87,7 +97,7 @@ impl Endpoint {
     }
 
     pub(crate) fn look(&mut self, world: &mut World) {
-        if !self.core.paused.is_empty() && !self.core.must_pause() {
+        if !self.core.paused.is_empty() && !self.core.must_pause(world) {
             let paused = std::mem::take(&mut self.core.paused);
             paused.into_iter().for_each(|link| self.serve(world, link));
         }
@@ -128,15 +138,25 @@ impl Endpoint {
                 _ => self.core.peer(address),
             };
             let port = self.role.port();
-            // A peer of another version hears that it is not wanted.
-            let Ok(link) = Link::accept(&self.core, number, peer, connection, port) else {
-                continue;
+            let link = match Link::accept(&self.core, number, peer, connection, port) {
+                Ok(link) => link,
+                Err(why) => {
+                    self.warn(address, &why);
+                    continue;
+                }
             };
             self.links.resize_with(self.links.len().max(number + 1), || None);
             self.links[number] = Some(Box::new(link));
             let known = &mut self.core.peers[peer];
             known.link = known.link.or(Some(number));
             self.serve(world, number);
+        }
+    }
+
+    /// No operation of this side fails where a peer cannot connect: people are told.
+    fn warn(&mut self, peer: SocketAddr, why: &Failure) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            eprintln!("landfall: {peer} cannot connect: {}", why.text);
         }
     }
 
@@ -177,12 +197,14 @@ impl Endpoint {
         if let Some(link) = self.core.peers[peer].link {
             return Ok(link);
         }
-        let (number, address) = (self.links.len(), self.core.peers[peer].address);
+        let number = self.links.len();
+        let crate::core::Peer { address, second, .. } = self.core.peers[peer];
         // Endpoints that are connected have one, or none any more.
         if !matches!(self.role, Role::Unconnected) {
             return Err(gone());
         }
-        let link = Link::connect(&self.core, number, peer, address, PORT)?;
+        let to = Name { address, second };
+        let link = Link::connect(&self.core, number, peer, to, PORT)?;
         self.links.push(Some(Box::new(link)));
         self.core.peers[peer].link = Some(number);
         self.serve(world, number);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use crate::completion::{Failure, Texts};
 use crate::notify::{Event, Notify, locked};
 use crate::passive::Passive;
+use crate::process::Origin;
 
 /// This much may wait to be read before the program itself may write no more. What happens to
 /// connections is bounded by their number.
@@ -83,6 +84,7 @@ impl Queued {
 /// An event queue.
 #[derive(Debug)]
 pub(crate) struct Events {
+    origin: Origin,
     queued: Mutex<Queued>,
     sources: Mutex<Vec<Weak<dyn Source>>>,
     pub(crate) event: Arc<Event>,
@@ -92,7 +94,13 @@ impl Events {
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         let queued = Queued { notices: VecDeque::new(), texts: Texts::new(), last: Vec::new() };
         let sources = Mutex::default();
-        Ok(Arc::new(Self { queued: Mutex::new(queued), sources, event: Event::new()? }))
+        let (origin, event) = (Origin::here(), Event::new()?);
+        Ok(Arc::new(Self { origin, queued: Mutex::new(queued), sources, event }))
+    }
+
+    /// Was it opened in this process? A child of it may use nothing of it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
     }
 
     /// What happens there is reported here from now on.

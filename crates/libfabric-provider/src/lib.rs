@@ -15,6 +15,7 @@
 //! | `record`, `ring` | what one side writes into the memory of the other, and where |
 //! | `matching` | which receive takes which message |
 //! | `buffer` | memory of the program |
+//! | `process` | which process something was opened in: a child of it has a copy that it may not use |
 //! | `notify` | what wakes anyone who waits |
 
 pub mod abi;
@@ -33,6 +34,7 @@ mod link;
 mod matching;
 mod notify;
 mod passive;
+mod process;
 mod record;
 mod ring;
 mod settings;

@@ -1,8 +1,9 @@
 //! [`Passive`]: an endpoint that listens for connections of `FI_EP_MSG`.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::abi::FI_EOPBADSTATE;
 use crate::carrier::Carrier;
 use crate::channel::{EventTarget, Role, Taken};
 use crate::completion::Failure;
@@ -11,6 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::events::Source;
 use crate::info::Hints;
 use crate::notify::locked;
+use crate::process::Origin;
 use crate::settings::Settings;
 use crate::world::World;
 
@@ -18,6 +20,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Passive {
     state: Mutex<State>,
+    origin: Origin,
     name: SocketAddr,
     /// What its connections are offered with, and by which version of the interface.
     offer: (Hints, u32),
@@ -44,7 +47,7 @@ impl Passive {
         let (notify, events) = (Arc::clone(&world.notify), Arc::clone(&target.events));
         let endpoint = Endpoint::open(0, carrier, &notify, options, Role::listening(target))?;
         let state = Mutex::new(State { endpoint, world, round: 0 });
-        let passive = Arc::new(Self { state, name, offer });
+        let passive = Arc::new(Self { state, origin: Origin::here(), name, offer });
         locked(&passive.state).endpoint.role.is_of(&passive);
         let source: Arc<dyn Source> = Arc::clone(&passive) as Arc<dyn Source>;
         events.follow(&source, &notify);
@@ -55,21 +58,32 @@ impl Passive {
         self.offer
     }
 
+    /// Was it opened in this process? A child of it may use nothing of it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.is_here().then(|| locked(&self.state))
+    }
+
     /// Takes a connection that was asked for.
     pub(crate) fn give_away(&self, request: u64) -> Result<Taken, i32> {
-        locked(&self.state).endpoint.give_away(request)
+        self.lock().ok_or(FI_EOPBADSTATE)?.endpoint.give_away(request)
     }
 
     /// Refuses one.
     pub(crate) fn refuse(&self, request: u64, data: Vec<u8>) -> Result<(), i32> {
-        let State { endpoint, world, .. } = &mut *locked(&self.state);
+        let State { endpoint, world, .. } = &mut *self.lock().ok_or(FI_EOPBADSTATE)?;
         endpoint.refuse(world, request, data)
     }
 
     /// Lets those that were refused hear it, and ends all that wait.
     pub(crate) fn close(&self) {
-        let State { endpoint, world, .. } = &mut *locked(&self.state);
-        endpoint.close(world);
+        if let Some(mut state) = self.lock() {
+            let State { endpoint, world, .. } = &mut *state;
+            endpoint.close(world);
+        }
     }
 
     /// Where peers reach it.
@@ -80,8 +94,10 @@ impl Passive {
 
 impl Source for Passive {
     fn progress(&self) {
-        let State { endpoint, world, round } = &mut *locked(&self.state);
-        *round += 1;
-        endpoint.progress(world, *round);
+        if let Some(mut state) = self.lock() {
+            let State { endpoint, world, round } = &mut *state;
+            *round += 1;
+            endpoint.progress(world, *round);
+        }
     }
 }

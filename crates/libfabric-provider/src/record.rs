@@ -28,10 +28,12 @@ pub(crate) enum Kind {
     Shutdown,
     /// Where the side that was connected to is reached, too.
     Rails,
+    /// What the side that has connected is known by.
+    Name,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Pad,
         Self::Message,
         Self::Offer,
@@ -43,6 +45,7 @@ impl Kind {
         Self::Reject,
         Self::Shutdown,
         Self::Rails,
+        Self::Name,
     ];
 
     const fn code(self) -> u8 {
@@ -58,6 +61,7 @@ impl Kind {
             Self::Reject => 9,
             Self::Shutdown => 10,
             Self::Rails => 11,
+            Self::Name => 12,
         }
     }
 }
@@ -182,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..13_u8, flags in 0..8_u8) {
+        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..14_u8, flags in 0..8_u8) {
             let mut bytes = bytes;
             (bytes[0], bytes[1]) = (kind, flags);
             if let Some(record) = Record::decode(&bytes) {

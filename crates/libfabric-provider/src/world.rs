@@ -13,6 +13,7 @@ use crate::abi::{
     FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOKEY, FI_ENOMEM, FI_READ, FI_REMOTE_READ, FI_REMOTE_WRITE,
     FI_WRITE,
 };
+use crate::address::Name;
 use crate::completion::{Completion, Counter, Failure, Queue};
 use crate::notify::Notify;
 
@@ -61,7 +62,7 @@ impl<T> Numbered<T> {
 /// An address vector.
 #[derive(Debug, Default)]
 pub(crate) struct AddressVector {
-    addresses: Vec<Option<SocketAddr>>,
+    names: Vec<Option<Name>>,
     numbers: HashMap<SocketAddr, u64>,
     /// Endpoints that use it.
     pub(crate) users: usize,
@@ -69,25 +70,25 @@ pub(crate) struct AddressVector {
 
 impl AddressVector {
     /// The number of an address: the one that it has already, if so.
-    pub(crate) fn insert(&mut self, address: SocketAddr) -> u64 {
-        if let Some(number) = self.numbers.get(&address) {
+    pub(crate) fn insert(&mut self, name: Name) -> u64 {
+        if let Some(number) = self.numbers.get(&name.address) {
             return *number;
         }
-        let number = self.addresses.len() as u64;
-        self.addresses.push(Some(address));
-        self.numbers.insert(address, number);
+        let number = self.names.len() as u64;
+        self.names.push(Some(name));
+        self.numbers.insert(name.address, number);
         number
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> bool {
-        let known = usize::try_from(number).ok().and_then(|number| self.addresses.get_mut(number));
-        let Some(address) = known.and_then(Option::take) else { return false };
-        self.numbers.remove(&address);
+        let known = usize::try_from(number).ok().and_then(|number| self.names.get_mut(number));
+        let Some(name) = known.and_then(Option::take) else { return false };
+        self.numbers.remove(&name.address);
         true
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<SocketAddr> {
-        *self.addresses.get(usize::try_from(number).ok()?)?
+    pub(crate) fn get(&self, number: u64) -> Option<Name> {
+        *self.names.get(usize::try_from(number).ok()?)?
     }
 
     pub(crate) fn number_of(&self, address: &SocketAddr) -> u64 {

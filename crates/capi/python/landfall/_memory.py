@@ -1,15 +1,19 @@
 """Registered memory, and handles for several threads: of STP and of queue pairs."""
 
+import collections
 import ctypes
 import threading
+import weakref
 from typing import NamedTuple
 
-from . import _P, _SIZE, _check, _declare, _Handle, _lib
+from . import _P, _SIZE, _check, _declare, _fail, _Handle, _lib
 
 _U64, _INT = ctypes.c_uint64, ctypes.c_int
 _declare([
     ("lf_region_close", None, [_P]), ("lf_region_write", _INT, [_P, _U64, _P, _SIZE]),
     ("lf_region_read", _INT, [_P, _U64, _P, _SIZE]),
+    ("lf_view_open", _P, [_P, _U64, _U64]), ("lf_view_bytes", _P, [_P]),
+    ("lf_view_close", None, [_P]),
 ])
 
 
@@ -90,6 +94,91 @@ class _Shared(_Handle):
         """Ends the calls of other threads, where that can be."""
 
 
+class _Use(NamedTuple):
+    """What uses some bytes of a region: a view of the program, or a request that is under way."""
+
+    at: int
+    end: int
+    is_view: bool
+    # The program may write, or what arrives lands there.
+    writes: bool
+
+    def hinders(self, other):
+        """May the two not be at the same time? Requests are their poster's matter."""
+        writes = self.writes or other.writes
+        return (writes and self.is_view != other.is_view
+                and self.at < other.end and other.at < self.end)
+
+
+class _Uses:
+    """All uses of a region."""
+
+    def __init__(self):
+        # Objects may be collected, and views end with them, wherever a thread is.
+        self._lock, self._listed, self._next = threading.RLock(), {}, 0
+
+    def begin(self, use):
+        with self._lock:
+            for other in list(self._listed.values()):
+                if use.hinders(other):
+                    what = "a request that is under way" if use.is_view else "a view"
+                    raise BufferError(f"{what} uses bytes {other.at} to {other.end}: "
+                                      "end it first, or let a view read only")
+            self._next += 1
+            self._listed[self._next] = use
+            return self._next
+
+    def end(self, name):
+        self._listed.pop(name, None)
+
+
+class _Posted:
+    """Requests of a queue that are not complete, with what they use: (uses, name) of each part."""
+
+    def __init__(self):
+        self._lock, self._listed = threading.Lock(), collections.deque()
+        # Held by who posts: what is listed has the order of what is posted.
+        self.order = threading.Lock()
+
+    def add(self, id, used):
+        with self._lock:
+            self._listed.append((id, used))
+
+    def withdraw(self, count):
+        """The last of them were not posted after all."""
+        with self._lock:
+            gone = [self._listed.pop() for _ in range(min(count, len(self._listed)))]
+        self._end(gone)
+
+    def done(self, id, with_those_before):
+        """This one is complete; what was sent before it is, too."""
+        with self._lock:
+            at = next((at for at, (known, _) in enumerate(self._listed) if known == id), None)
+            if at is None:
+                return
+            first = 0 if with_those_before else at
+            gone = [self._listed[nth] for nth in range(first, at + 1)]
+            for _ in gone:
+                del self._listed[first]
+        self._end(gone)
+
+    def clear(self):
+        with self._lock:
+            gone, self._listed = self._listed, collections.deque()
+        self._end(gone)
+
+    @staticmethod
+    def _end(gone):
+        for _, used in gone:
+            for uses, name in used:
+                uses.end(name)
+
+
+def _view_ends(uses, name, view):
+    uses.end(name)
+    _lib.lf_view_close(view)
+
+
 class Region(_Shared):
     """Registered memory, from where bytes are sent and where they land."""
 
@@ -97,7 +186,44 @@ class Region(_Shared):
 
     def __init__(self, address, endpoint, length=None):
         super().__init__(address, endpoint)
-        self.length = length
+        self.length, self._uses = length, _Uses()
+
+    def view(self, at=0, length=None, write=False):
+        """The bytes where they lie, without a copy, as a memoryview: ``numpy.frombuffer`` and all
+        that has the buffer protocol reads it. With ``write`` it may be written. It stays good when
+        the region is closed.
+
+        ``BufferError``: a request that is under way uses them. What it sends may be read
+        meanwhile, and not written; where it receives there is no view. So is a request refused
+        that would clash with a view: end that before (``release``, or ``with``). What was shared
+        the other side may write at any moment."""
+        length = self.length - at if length is None else length
+        name = self._use(at, length, True, write)
+        view = None
+        try:
+            view = self._call(_lib.lf_view_open, at, length) or _fail()
+            bytes_there = (ctypes.c_ubyte * length).from_address(_lib.lf_view_bytes(view))
+        except BaseException:
+            self._uses.end(name)
+            if view:
+                _lib.lf_view_close(view)
+            raise
+        # It goes with the last memoryview of it.
+        weakref.finalize(bytes_there, _view_ends, self._uses, name, view).atexit = False
+        found = memoryview(bytes_there).cast("B")
+        return found if write else found.toreadonly()
+
+    # From Python 3.12 on: ``memoryview(region)``.
+    def __buffer__(self, flags):
+        return self.view(write=bool(flags & 1))
+
+    def _use(self, at, length, is_view, writes):
+        if at < 0 or length < 1 or self.length is not None and at + length > self.length:
+            if is_view:
+                raise ValueError("the region has no such part")
+            # What is posted is checked by those who do it.
+            length = max(length, 0)
+        return self._uses.begin(_Use(at, at + length, is_view, writes))
 
     def write(self, at, data):
         data = _Bytes(data)

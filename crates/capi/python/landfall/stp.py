@@ -28,6 +28,7 @@ GET, PUT, FETCH = 1, 2, 4
 LOAD, STORE, SWAP, ADD, AND, OR, XOR, COMPARE_SWAP = range(8)
 KEY = 13
 _MOST = 1 << 24
+_TIMED_OUT = -1
 
 
 class _Config(ctypes.Structure):
@@ -68,11 +69,25 @@ class _Operation(_Shared):
     """Something under way."""
 
     _close = staticmethod(_lib.lf_stp_operation_close)
+    # The uses of a region, and its own name there.
+    _used = None
 
     def value(self, timeout=None):
         value = _U64()
-        _check(self._call(_lib.lf_stp_status, ctypes.byref(value), _timeout(timeout)))
+        code = self._call(_lib.lf_stp_status, ctypes.byref(value), _timeout(timeout))
+        if code != _TIMED_OUT:
+            self._is_over()
+        _check(code)
         return value.value
+
+    def close(self):
+        super().close()
+        self._is_over()
+
+    def _is_over(self):
+        used, self._used = self._used, None
+        if used:
+            used[0].end(used[1])
 
 
 class Endpoint(_Shared):
@@ -230,9 +245,16 @@ class Remote(_Shared):
 
     def begin_get(self, at, region, region_at, length):
         """Gets into a region, from ``region_at`` on."""
-        begun = self._call(lambda remote: region._call(
-            lambda region: _lib.lf_stp_begin_get(remote, at, region, region_at, length)))
-        return _Operation(begun or _fail(), self._endpoint)
+        name = region._use(region_at, length, False, True)
+        try:
+            begun = _Operation(self._call(lambda remote: region._call(
+                lambda there: _lib.lf_stp_begin_get(remote, at, there, region_at, length)))
+                or _fail(), self._endpoint)
+        except BaseException:
+            region._uses.end(name)
+            raise
+        begun._used = region._uses, name
+        return begun
 
     def begin_fetch(self, at, function, operand=0, expected=0, width=8):
         return _Operation(self._call(_lib.lf_stp_begin_fetch, at, width, function, operand,

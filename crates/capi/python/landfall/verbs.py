@@ -19,11 +19,12 @@ Handles may be used by several threads at once; completions of a queue are taken
 
 import contextlib
 import ctypes
+import weakref
 from typing import NamedTuple
 
 from . import (_P, _S, _SIZE, _T, _U32, Closed, Error, Full, Lost, Refused, TimedOut,
                TooLong, _check, _declare, _fail, _lib, _timeout)
-from ._memory import _INT, _U64, Part, Region, _Bytes, _key_of, _Shared
+from ._memory import _INT, _U64, Part, Region, _Bytes, _key_of, _Posted, _Shared
 from .stp import ADD, AND, COMPARE_SWAP, LOAD, OR, STORE, SWAP, XOR
 
 __all__ = ["ADD", "AND", "COMPARE_SWAP", "Atomic", "Closed", "Completion", "Completions", "DONE",
@@ -184,20 +185,22 @@ class Receive(NamedTuple):
     parts: list
 
 
-def _parts(parts, used):
-    """The parts for C; their regions stay open until ``used`` is closed."""
+def _parts(parts, used, uses, lands):
+    """The parts for C; their regions stay open until ``used`` is closed. ``uses`` has what they
+    use until they are complete."""
     listed = (_Part * len(parts))()
     for place, part in zip(listed, parts):
         place.region = part.region._acquire()
         used.callback(part.region._release)
+        uses.append((part.region._uses, part.region._use(part.at, part.length, False, lands)))
         place.at, place.length = part.at, part.length
     return listed
 
 
-def _work(place, one, used):
+def _work(place, one, used, uses):
     immediate = getattr(one, "immediate", None)
     place.id, place.count, place.operation = one.id, len(one.parts), one.operation
-    place.parts = _parts(one.parts, used)
+    place.parts = _parts(one.parts, used, uses, one.operation in (_READ, _ATOMIC))
     place.flags = (_SILENT if one.silent else 0) | (0 if immediate is None else _IMMEDIATE)
     place.immediate = immediate or 0
     if one.operation != _SEND:
@@ -209,18 +212,26 @@ def _work(place, one, used):
         place.function, place.operand, place.expected = one.function, one.operand, one.expected
 
 
-def _room(place, one, used):
+def _room(place, one, used, uses):
     place.id, place.count = one.id, len(one.parts)
-    place.parts = _parts(one.parts, used)
+    place.parts = _parts(one.parts, used, uses, True)
 
 
-def _post(handle, function, kind, write, requests):
+def _post(handle, function, kind, write, requests, under_way):
     requests = list(requests)
-    listed, posted = (kind * len(requests))(), _SIZE()
-    with contextlib.ExitStack() as used:
-        for place, one in zip(listed, requests):
-            write(place, one, used)
-        code = handle._call(function, listed, len(requests), ctypes.byref(posted))
+    listed, posted, noted = (kind * len(requests))(), _SIZE(), 0
+    with under_way.order:
+        try:
+            with contextlib.ExitStack() as used:
+                for place, one in zip(listed, requests):
+                    uses = []
+                    # Before it is posted: it may be complete at once.
+                    under_way.add(one.id, uses)
+                    noted += 1
+                    write(place, one, used, uses)
+                code = handle._call(function, listed, len(requests), ctypes.byref(posted))
+        finally:
+            under_way.withdraw(noted - posted.value)
     if code < 0:
         try:
             _fail(code)
@@ -312,9 +323,18 @@ class Completions(_Shared):
 
     _close = staticmethod(_lib.lf_completions_close)
 
+    def __init__(self, address, *keeps):
+        # What is under way, by the queue pair and the operation of its completions.
+        self._under_way = weakref.WeakValueDictionary()
+        super().__init__(address, *keeps)
+
     def _take(self, function, most, *arguments):
         into = (_Completion * most)()
         found = _check(self._call(function, into, most, *arguments))
+        for one in into[:found]:
+            under_way = self._under_way.get((one.pair, one.operation))
+            if under_way is not None:
+                under_way.done(one.id, one.operation == SENT)
         return [Completion(one.id, one.pair, one.operation, one.status, one.length,
                            one.immediate if one.flags & _IMMEDIATE else None,
                            bool(one.flags & _CONTINUES))
@@ -348,9 +368,17 @@ class Completions(_Shared):
 class SharedReceives(_Shared):
     _close = staticmethod(_lib.lf_shared_receives_close)
 
+    def __init__(self, address, verbs, completions):
+        self._posted = _Posted()
+        super().__init__(address, verbs, completions)
+
     def post_all(self, receives):
         """Posts a list of ``Receive``."""
-        return _post(self, _lib.lf_shared_receives_post, _Room, _room, receives)
+        return _post(self, _lib.lf_shared_receives_post, _Room, _room, receives, self._posted)
+
+    def close(self):
+        super().close()
+        self._posted.clear()
 
     def post(self, id, *parts):
         self.post_all([Receive(id, parts)])
@@ -360,6 +388,23 @@ class Pair(_Shared):
     """Two queues of requests. Closed, what is under way is cancelled."""
 
     _close = staticmethod(_lib.lf_pair_close)
+    # Lists of what is under way that end with it.
+    _own = ()
+
+    def __init__(self, address, verbs, sends, receives, shared):
+        super().__init__(address, verbs, sends, receives, shared)
+        self._sent = _Posted()
+        self._received = _Posted() if shared is None else shared._posted
+        where = (receives or sends) if shared is None else shared._keeps[1]
+        sends._under_way[self.id, SENT] = self._sent
+        where._under_way[self.id, RECEIVED] = self._received
+        self._own = [self._sent] + ([self._received] if shared is None else [])
+
+    def close(self):
+        super().close()
+        # What was under way is cancelled.
+        for posted in self._own:
+            posted.clear()
 
     @property
     def id(self):
@@ -373,7 +418,7 @@ class Pair(_Shared):
     def post_all(self, requests):
         """Posts a list of ``Send``, ``RdmaWrite``, ``RdmaRead`` and ``Atomic``, in its order.
         An error has ``posted``: how many are."""
-        return _post(self, _lib.lf_post_sends, _Work, _work, requests)
+        return _post(self, _lib.lf_post_sends, _Work, _work, requests, self._sent)
 
     def post_send(self, id, *parts, immediate=None, silent=False):
         """Posts a message. A silent one completes only if it fails."""
@@ -390,7 +435,7 @@ class Pair(_Shared):
 
     def post_receives(self, receives):
         """Posts a list of ``Receive``."""
-        return _post(self, _lib.lf_post_receives, _Room, _room, receives)
+        return _post(self, _lib.lf_post_receives, _Room, _room, receives, self._received)
 
     def share(self, region):
         """Lets the other side use a region, as far as its rights go: the key, to be sent."""

@@ -8,6 +8,7 @@ pub mod connecting;
 pub mod pair;
 pub mod qpip;
 pub mod region;
+pub mod view;
 pub mod work;
 
 use std::ffi::c_char;

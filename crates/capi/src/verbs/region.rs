@@ -18,9 +18,11 @@ use crate::{bytes, bytes_mut, close, shared};
 /// Registered memory: see `landfall.h`.
 #[derive(Debug)]
 pub struct Region {
-    of: Any<stp::Region, clan::Region<SharedNode>, Arc<qpip::MemoryRegion>>,
+    of: MemoryOf,
     rights: Rights,
 }
+
+pub(super) type MemoryOf = Any<stp::Region, clan::Region<SharedNode>, Arc<qpip::MemoryRegion>>;
 
 /// How an offset and a length are named by the carriers.
 pub(crate) fn range(at: u64, len: u64) -> Result<Range<u64>, Failure> {
@@ -55,6 +57,11 @@ impl PartOf for qpip::Part {
 }
 
 impl Region {
+    /// The memory, of whichever carrier.
+    pub(super) const fn memory(&self) -> &MemoryOf {
+        &self.of
+    }
+
     /// What the other side may do with it.
     pub(super) const fn rights(&self) -> Rights {
         self.rights

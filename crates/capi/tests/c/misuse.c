@@ -100,6 +100,7 @@ static void nothing_is_nowhere(void)
     lf_completion done;
     MUST(!lf_verbs_over_node(NULL) && !lf_verbs_over_stp(NULL) && !lf_verbs_over_qpip(NULL));
     MUST(!lf_region_open(NULL, 1, LF_READ) && lf_error_code() == LF_INVALID);
+    MUST(!lf_view_open(NULL, 0, 1) && lf_error_code() == LF_INVALID && !lf_view_bytes(NULL));
     MUST(!lf_completions_open(NULL, 1) && !lf_shared_receives_open(NULL, NULL, 1));
     MUST(!lf_pair_listen(NULL, "7") && !lf_pair_accept(NULL, NULL, 0));
     MUST(!lf_pair_connect(NULL, "7", NULL, 0) && lf_pair_id(NULL) == UINT64_MAX);
@@ -118,6 +119,7 @@ static void nothing_is_nowhere(void)
     lf_verbs_close(NULL);
     lf_pair_close(NULL);
     lf_region_close(NULL);
+    lf_view_close(NULL);
     lf_completions_close(NULL);
     lf_shared_receives_close(NULL);
     lf_pair_listener_close(NULL);
@@ -336,6 +338,28 @@ static void is_refused(struct both *both, lf_work work)
     join(both);
 }
 
+/* Bytes of a region where they lie, also when it was closed; and no others. */
+static void seen_in_place(const struct both *both)
+{
+    enum { LENGTH = 200 };
+    char bytes[8];
+    lf_region *region = lf_region_open(both->a.verbs, LENGTH, LF_READ | LF_WRITE);
+    MUST(region);
+    MUST(!lf_view_open(region, 0, 0) && lf_error_code() == LF_INVALID);
+    MUST(!lf_view_open(region, 0, LENGTH + 1) && !lf_view_open(region, LENGTH, 1));
+    MUST(!lf_view_open(region, UINT64_MAX, 1) && !lf_view_open(region, 1, UINT64_MAX));
+    lf_view *some = lf_view_open(region, 13, 8), *all = lf_view_open(region, 0, LENGTH);
+    MUST(some && all && (char *)lf_view_bytes(all) + 13 == lf_view_bytes(some));
+    memcpy(lf_view_bytes(some), "in place", 8);
+    MUST(lf_region_read(region, 13, bytes, 8) == LF_OK && memcmp(bytes, "in place", 8) == 0);
+    MUST(lf_region_write(region, 192, "the rest", 8) == LF_OK);
+    MUST(memcmp((char *)lf_view_bytes(all) + 192, "the rest", 8) == 0);
+    lf_view_close(some);
+    lf_region_close(region);
+    memset(lf_view_bytes(all), 7, LENGTH);
+    lf_view_close(all);
+}
+
 static void reached_wrong(struct both *both)
 {
     join(both);
@@ -411,6 +435,7 @@ static int mistakes(const char *carrier, const char *folder)
     filled(both);
     taken_twice(both);
     shared(both);
+    seen_in_place(both);
     if (both->a.reaches_memory) {
         too_long(both);
         reached_wrong(both);

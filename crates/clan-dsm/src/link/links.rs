@@ -354,6 +354,16 @@ impl<N: Copy> Links<N> {
         }
     }
 
+    /// The last frame that was accepted was lost on the way to its place: it counts as one that
+    /// has not come.
+    pub(crate) fn take_back(&mut self, link: LinkId) {
+        if let Some(found) = self.named_mut(link) {
+            found.receiver.take_back();
+            self.make_ready(link.index);
+            self.forget_if_drained(link.index);
+        }
+    }
+
     /// Keeps a frame, which is next or early, until it is its turn: `unit` is
     /// all of it. [`Self::next_kept`] gives it back.
     ///

@@ -141,6 +141,19 @@ impl Receiver {
         self.early.pop_front().flatten()
     }
 
+    /// The last frame that was accepted has not come after all, and has to come again.
+    pub(crate) fn take_back(&mut self) {
+        if self.applied == self.taken {
+            return;
+        }
+        self.taken = self.taken.minus(1);
+        if !self.early.is_empty() {
+            self.early.push_front(None);
+        }
+        // Its sender should hear of the gap.
+        self.is_urgent = true;
+    }
+
     /// Keeps a frame, whole, until it is its turn. Returns whether it was kept now.
     pub(crate) fn keep(
         &mut self,

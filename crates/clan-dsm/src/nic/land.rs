@@ -41,6 +41,9 @@ impl Nic {
     }
 
     fn land_placed(&mut self, now: Instant, link: LinkId, number: u32, landing: Landing) {
+        if landing == Landing::Corrupt && self.take_back_placed(link, number) {
+            return self.end_if_over(link);
+        }
         let placed = self.lines.get_mut(link).and_then(|line| line.pop_placed(number));
         match placed {
             None => return,
@@ -61,11 +64,34 @@ impl Nic {
             }
         }
         self.applied(now, link);
+        self.end_if_over(link);
+    }
+
+    /// Once nothing of a link that has ended is on its way, its questions end.
+    fn end_if_over(&mut self, link: LinkId) {
         let is_over =
             self.lines.get(link).is_some_and(|line| line.why.is_some() && line.is_settled());
         if is_over {
             self.end_questions(link);
         }
+    }
+
+    /// The payload of a frame was lost on the way to its place, though its head has come: it is
+    /// as one that has not come. `false` where it is too late for that, since something behind
+    /// it may have taken effect.
+    fn take_back_placed(&mut self, link: LinkId, number: u32) -> bool {
+        let Self { lines, reads, .. } = self;
+        let is_taken_back = lines.get_mut(link).is_some_and(|line| {
+            line.take_back_newest(number, |lands| {
+                if let PacketEffect::Read { read, len } = lands {
+                    reads.take_back(read, len);
+                }
+            })
+        });
+        if is_taken_back {
+            self.links.take_back(link);
+        }
+        is_taken_back
     }
 
     /// The packets of a frame are in place, or could not be put there. What tripwires

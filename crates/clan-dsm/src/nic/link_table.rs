@@ -123,6 +123,25 @@ impl LinkState {
         Some(placed)
     }
 
+    /// The frame of this number is as if it had not come, if it is the newest and carries
+    /// packets: those are given to `each`. Else something behind it may have taken effect.
+    pub(super) fn take_back_newest(
+        &mut self,
+        number: u32,
+        mut each: impl FnMut(PacketEffect),
+    ) -> bool {
+        let newest = self.oldest.wrapping_add(self.placed.len() as u32).wrapping_sub(1);
+        // A word is changed once; and where nothing is on its way nothing comes back.
+        let Some(Placed::Frame { packets }) = self.placed.back().copied() else { return false };
+        if number != newest {
+            return false;
+        }
+        self.placed.pop_back();
+        let from = self.lands.len().saturating_sub(packets);
+        self.lands.drain(from..).for_each(&mut each);
+        true
+    }
+
     /// How many bytes for a read are among the last this many packets.
     pub(super) fn ahead(&self, packets: usize, slot: u16) -> u64 {
         let last = self.lands.iter().rev().take(packets);

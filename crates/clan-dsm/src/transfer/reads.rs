@@ -134,6 +134,13 @@ impl Reads {
         }
     }
 
+    /// A piece that was on its way is as one that has not come.
+    pub(crate) fn take_back(&mut self, read: ReadId, len: u32) {
+        if let Some(read) = self.table.named_mut(read.index, read.generation) {
+            read.placed = read.placed.saturating_sub(u64::from(len));
+        }
+    }
+
     /// A piece is in place, or could not be put there.
     pub(crate) fn landed(&mut self, id: ReadId, len: u32, is_there: bool) -> Option<FinishedRead> {
         let read = self.table.named_mut(id.index, id.generation)?;

@@ -87,8 +87,7 @@ impl Connection {
         self.0.handle.serve_submitted();
     }
 
-    /// Takes the next Transfer of the other side into memory, and gives it with
-    /// the memory.
+    /// Takes the next Transfer of the other side into memory, and gives it with the memory.
     pub fn receive(&self, memory: Memory) -> Operation<Message> {
         Operation::holding(&self.0, self.own(memory), |memory| Request::Receive {
             memory,
@@ -123,8 +122,7 @@ impl Connection {
         made.map_ok(|made| Offer { connection: self.clone(), made: Some(made) })
     }
 
-    /// Asks the other side to send into memory: it is told `opaque` and how
-    /// much there is room for.
+    /// Asks the other side to send into memory: it is told `opaque` and how much there is room for.
     pub fn read(&self, memory: Memory, opaque: u32) -> Operation<Message> {
         Operation::holding(&self.0, self.own(memory), |memory| Request::Read { memory, opaque })
     }
@@ -358,10 +356,25 @@ impl Connection {
         why.map_or(Ok(()), |why| Err(Error::Closed { why: Some(why) }))
     }
 
-    /// Ends the connection now, with all that is under way; the other side is
-    /// told.
+    /// Ends the connection now, with all that is under way; the other side is told.
     pub fn abort(&self) {
-        self.0.handle.submit(Submission::Abort(self.0.id, Reason::Cancelled));
+        self.refuse(Reason::Cancelled);
+    }
+
+    /// The same, and the other side hears why. What it greets with may be a reason.
+    ///
+    /// ```
+    /// use landfall::stp::{Reason, Transport, blocking::Endpoint};
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let theirs = client.connect(server.local().unwrap(), 7)?;
+    /// listener.accept()?.as_async().refuse(Reason::Incompatible);
+    /// assert!(theirs.closed().unwrap_err().to_string().contains("sizes or versions"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refuse(&self, reason: Reason) {
+        self.0.handle.submit(Submission::Abort(self.0.id, reason));
     }
 
     pub(crate) fn hold(&self, part: &Part) -> Result<Held, Failed> {
@@ -373,8 +386,7 @@ impl Connection {
     }
 }
 
-/// A Transfer that the other side has, and no memory was waiting for. Dropped,
-/// it is refused.
+/// A Transfer that the other side has, and no memory was waiting for. Dropped, it is refused.
 #[derive(Debug)]
 #[must_use = "it is refused when it is dropped"]
 pub struct Offer {

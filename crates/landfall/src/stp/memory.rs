@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use landfall_placement::{Area, RegionId};
 use landfall_transport::memory::{
-    Arena, ArenaConfig, MappedMemory, Memory, Regions, Rights, TakeBackError,
+    Arena, ArenaConfig, MappedMemory, Memory, Pinned, Regions, Rights, TakeBackError,
 };
 
 use super::error::{Error, Failed};
@@ -205,6 +205,26 @@ impl Region {
     /// They are not all there.
     pub fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         self.part(offset..offset.saturating_add(into.len() as u64))?.copy_out(into)
+    }
+
+    /// Holds the memory for other languages, which use its bytes where they lie
+    /// ([`Pinned::address`]). While it is held it stays where it is, also when this is dropped, and
+    /// [`take_back`](Self::take_back) waits.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    ///
+    /// let endpoint = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let region = endpoint.register(Memory::from_bytes(b"held"))?;
+    /// let pinned = region.pin()?;
+    /// assert_eq!((pinned.len(), pinned.address().cast::<u64>().is_aligned()), (4, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TakenBack`].
+    pub fn pin(&self) -> Result<Pinned, Error> {
+        self.0.pool.regions.pin(self.0.id).map_err(|_| Error::TakenBack)
     }
 
     /// Ends the grant and gives the memory back, once every operation on it has

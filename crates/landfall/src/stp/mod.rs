@@ -108,7 +108,7 @@ pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::fault::{FaultCounts, Faults};
 pub use landfall_transport::memory::{
     AccessError, Arena, ArenaConfig, ArenaError, LendRefusal, MappedMemory, Memory, OutOfMemory,
-    TakeBackError,
+    Pinned, TakeBackError,
 };
 pub use landfall_transport::packet::PacketConfig;
 pub use landfall_transport::rawip::RawIpConfig;

@@ -17,6 +17,7 @@ pub(crate) mod other;
 mod sealed;
 mod server;
 mod shared;
+mod stopped;
 mod threads;
 
 use std::time::Instant;

@@ -39,6 +39,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: an open domain, and attributes or none.
     let (domain, attr) = unsafe { (domain_of(domain), attr.as_ref()) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     // Vectors that processes share, and those that answer by events, are not offered.
     if attr.is_some_and(|attr| attr.flags != 0 || !attr.name.is_null() || attr.rx_ctx_bits != 0) {
         return -FI_ENOSYS;
@@ -84,8 +87,8 @@ unsafe extern "C" fn insert(
     let mut inserted = 0;
     for at in 0..count {
         // SAFETY: one of this many.
-        let address = unsafe { address::read(addresses.byte_add(at * stride)) };
-        let number = address.map(|address| book.insert(address));
+        let name = unsafe { address::read_name(addresses.byte_add(at * stride)) };
+        let number = name.map(|name| book.insert(name));
         inserted += c_int::from(number.is_some());
         if !numbers.is_null() {
             // SAFETY: a place for each number.
@@ -119,7 +122,7 @@ unsafe extern "C" fn insertsvc(
     };
     let mut state = handle.domain.lock();
     let Some(book) = state.world.books.get_mut(handle.number) else { return -FI_EINVAL };
-    let inserted = book.insert(address);
+    let inserted = book.insert(address.into());
     if !number.is_null() {
         // SAFETY: a place for the number.
         unsafe { *number = inserted };
@@ -162,7 +165,7 @@ unsafe extern "C" fn lookup(
     // SAFETY: the program says how much room there is, and where.
     unsafe {
         address::write(&found, address, *len);
-        *len = address::len_of(&found);
+        *len = address::len_of(&found.address);
     }
     0
 }

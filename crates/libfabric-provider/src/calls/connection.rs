@@ -1,14 +1,13 @@
 //! Calls that have to do with connections of `FI_EP_MSG`.
 
 use std::ffi::{c_int, c_void};
-use std::net::SocketAddr;
 
 use libc::size_t;
 
 use super::endpoint::{self, EndpointHandle, Wanted};
 use super::{NOT_OFFERED, of};
 use crate::abi::*;
-use crate::address;
+use crate::address::{self, Name};
 use crate::endpoint::Endpoint;
 use crate::link::MOST_CONNECTION_DATA;
 use crate::notify::locked;
@@ -51,12 +50,12 @@ pub(super) unsafe fn connection_data_size(
 ///
 /// # Safety
 /// There are `len` bytes at `into`.
-pub(super) unsafe fn write_name(name: &SocketAddr, into: *mut c_void, len: *mut size_t) -> c_int {
+pub(super) unsafe fn write_name(name: &Name, into: *mut c_void, len: *mut size_t) -> c_int {
     // SAFETY: the caller says so.
     unsafe {
         let room = *len;
         address::write(name, into, room);
-        *len = address::len_of(name);
+        *len = address::len_of(&name.address);
         if room < *len { -FI_ETOOSMALL } else { 0 }
     }
 }
@@ -78,7 +77,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, into: *mut c_void, len: *mut size_
     let handle: &EndpointHandle = unsafe { of(ep) };
     match handle.with_connection(|endpoint, _| endpoint.peer_name().ok_or(FI_ENOTCONN)) {
         // SAFETY: the program says how much room there is, and where.
-        Ok(name) => unsafe { write_name(&name, into, len) },
+        Ok(name) => unsafe { write_name(&name.into(), into, len) },
         Err(error) => -error,
     }
 }

@@ -30,6 +30,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: an open domain, and attributes or none.
     let (domain, attr) = unsafe { (domain_of(domain), attr.as_ref()) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     let waits = attr.map_or(FI_WAIT_NONE, |attr| attr.wait_obj);
     if !matches!(waits, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD) {
         return -FI_ENOSYS;
@@ -59,8 +62,9 @@ impl CounterHandle {
     }
 
     fn change(&self, change: impl FnOnce(&mut Counter)) -> c_int {
-        if let Some(counter) = self.domain.lock().world.counters.get_mut(self.number) {
-            change(counter);
+        match self.domain.lock().world.counters.get_mut(self.number) {
+            Some(counter) => change(counter),
+            None => return -FI_EOPBADSTATE,
         }
         self.domain.notify.ring();
         0
@@ -102,6 +106,9 @@ unsafe extern "C" fn seterr(counter: *mut fid_cntr, value: u64) -> c_int {
 unsafe extern "C" fn wait(counter: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: an open counter.
     let handle: &CounterHandle = unsafe { of(counter) };
+    if !handle.domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     let errors = handle.look().errors;
     let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
     let begun = Instant::now();

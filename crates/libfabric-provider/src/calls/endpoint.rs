@@ -17,7 +17,7 @@ use super::{
     take,
 };
 use crate::abi::*;
-use crate::address::{self, locals};
+use crate::address::{self, Name, locals};
 use crate::carrier::Carrier;
 use crate::channel::{EventTarget, Role, Taken};
 use crate::completion::Failure;
@@ -48,7 +48,7 @@ pub(super) struct EndpointHandle {
 pub(super) struct Enabled {
     pub(super) number: usize,
     pub(super) options: Options,
-    name: SocketAddr,
+    name: Name,
 }
 
 /// What a receive for several messages keeps free where the program says nothing else.
@@ -75,6 +75,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: an open domain, and an info.
     let (domain, info) = unsafe { (domain_of(domain), &*info) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     // SAFETY: what an info points to is there, or null; so for those below.
     let kind = unsafe { info.ep_attr.as_ref() }.map_or(FI_EP_RDM, |ep| ep.r#type);
     let connected = match kind {
@@ -128,7 +131,11 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: the program uses it no more.
-    let handle: Box<EndpointHandle> = unsafe { take(fid) };
+    let mut handle: Box<EndpointHandle> = unsafe { take(fid) };
+    if !handle.domain.is_here() {
+        // A connection that was not taken yet is the parent's.
+        std::mem::forget(handle.connected.take());
+    }
     let mut state = handle.domain.lock();
     if let Some(enabled) = handle.enabled.get()
         && let Some(mut endpoint) = state.endpoints.remove(enabled.number)
@@ -146,7 +153,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     // SAFETY: an endpoint, and what it is bound to, which begins with its class.
     let (handle, class): (&EndpointHandle, _) = unsafe { (of(fid), (*other).fclass) };
-    if handle.enabled.get().is_some() {
+    if handle.enabled.get().is_some() || !handle.domain.is_here() {
         return -FI_EOPBADSTATE;
     }
     let mut options = locked(&handle.options);
@@ -222,6 +229,9 @@ impl EndpointHandle {
         if self.enabled.get().is_some() {
             return Ok(());
         }
+        if !self.domain.is_here() {
+            return Err(FI_EOPBADSTATE);
+        }
         let options = locked(&self.options).clone();
         let counts = |flags| options.counters.iter().any(|(counted, _)| counted & flags != 0);
         if options.transmit.is_none() && !counts(FI_SEND | FI_WRITE | FI_READ)
@@ -236,7 +246,7 @@ impl EndpointHandle {
             eprintln!("landfall: cannot open an endpoint: {}", failure.text);
             failure.error
         })?;
-        let name = endpoint.name();
+        let name = endpoint.full_name();
         state.endpoints.add(endpoint);
         // Anyone who enables it twice at a time breaks libfabric's rules.
         let _ = self.enabled.set(Enabled { number, options, name });

@@ -154,6 +154,9 @@ unsafe extern "C" fn read(
 ) -> ssize_t {
     // SAFETY: an open queue.
     let handle: &EventHandle = unsafe { of(queue) };
+    if !handle.events.is_here() {
+        return -FI_EOPBADSTATE as ssize_t;
+    }
     handle.events.progress();
     // SAFETY: the program gives a place for the number, and this much room.
     unsafe { next(&handle.events, &Room { event, at, len }, flags) }
@@ -169,6 +172,9 @@ unsafe extern "C" fn sread(
 ) -> ssize_t {
     // SAFETY: an open queue.
     let events = Arc::clone(&unsafe { of::<EventHandle, _>(queue) }.events);
+    if !events.is_here() {
+        return -FI_EOPBADSTATE as ssize_t;
+    }
     let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
     let begun = Instant::now();
     loop {
@@ -191,6 +197,9 @@ unsafe extern "C" fn sread(
 unsafe extern "C" fn readerr(queue: *mut fid_eq, into: *mut fi_eq_err_entry, _: u64) -> ssize_t {
     // SAFETY: an open queue.
     let handle: &EventHandle = unsafe { of(queue) };
+    if !handle.events.is_here() {
+        return -FI_EOPBADSTATE as ssize_t;
+    }
     let mut queued = handle.events.lock();
     let Some((notice, err, prov_errno)) = queued.take_error() else {
         return -FI_EAGAIN as ssize_t;
@@ -230,6 +239,9 @@ unsafe extern "C" fn write(
 ) -> ssize_t {
     // SAFETY: an open queue.
     let handle: &EventHandle = unsafe { of(queue) };
+    if !handle.events.is_here() {
+        return -FI_EOPBADSTATE as ssize_t;
+    }
     if handle.events.is_full() {
         return -FI_EAGAIN as ssize_t;
     }

@@ -34,6 +34,9 @@ pub(super) unsafe extern "C" fn reg(
 ) -> c_int {
     // SAFETY: an open domain.
     let domain = unsafe { domain_of(fid) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     // SAFETY: the program registers bytes that are there until it closes the region.
     let Some((mapped, at)) = (unsafe { buffer::map(base.cast_mut().cast(), len) }) else {
         return -FI_EINVAL;

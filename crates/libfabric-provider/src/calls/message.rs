@@ -67,14 +67,14 @@ pub(super) fn peer_with_room(
     let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
     let only = endpoint.only_peer()?;
     let book = enabled.options.book.and_then(|book| state.world.books.get(book));
-    let address = book.and_then(|book| book.get(number));
+    let name = book.and_then(|book| book.get(number));
     for is_last in [false, true] {
         let is_full = enabled.options.transmit.and_then(|queue| state.world.queues.get(queue));
         let is_full = is_full.is_some_and(crate::completion::Queue::is_full);
         let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
         let peer = match only {
             Some(peer) => peer,
-            None => endpoint.core.peer(address.ok_or(FI_EINVAL)?),
+            None => endpoint.core.peer_of_name(&name.ok_or(FI_EINVAL)?),
         };
         if !is_full && endpoint.has_room(peer) {
             return Ok(peer);
@@ -171,9 +171,9 @@ pub(super) unsafe fn receive_any(
             None
         } else {
             let book = options.book.and_then(|book| state.world.books.get(book));
-            let address = book.and_then(|book| book.get(inbound.from)).ok_or(FI_EINVAL)?;
+            let name = book.and_then(|book| book.get(inbound.from)).ok_or(FI_EINVAL)?;
             let (endpoint, _) = state.endpoint(enabled.number).ok_or(FI_EOPBADSTATE)?;
-            Some(endpoint.core.peer(address))
+            Some(endpoint.core.peer_of_name(&name))
         };
         let is_full = options.receive.and_then(|queue| state.world.queues.get(queue));
         if is_full.is_some_and(crate::completion::Queue::is_full) {

@@ -71,8 +71,12 @@ pub(super) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: the program uses it no more.
     let handle: Box<PassiveHandle> = unsafe { take(fid) };
-    if let Some(passive) = &locked(&handle.state).passive {
-        passive.close();
+    let passive = locked(&handle.state).passive.take();
+    match passive {
+        Some(passive) if passive.is_here() => passive.close(),
+        // Its connections are the parent's, who goes on.
+        Some(passive) => std::mem::forget(passive),
+        None => {}
     }
     0
 }
@@ -133,7 +137,7 @@ unsafe extern "C" fn getname(fid: *mut fid, into: *mut c_void, len: *mut size_t)
     let listening = state.passive.as_ref().map(|passive| passive.name());
     let Some(name) = listening.or(state.address) else { return -FI_EOPBADSTATE };
     // SAFETY: the program says how much room there is, and where.
-    unsafe { connection::write_name(&name, into, len) }
+    unsafe { connection::write_name(&name.into(), into, len) }
 }
 
 unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
@@ -144,6 +148,9 @@ unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
         return -FI_EOPBADSTATE;
     }
     let Some(events) = state.events.clone() else { return -FI_ENOEQ };
+    if !events.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     let Some(address) = endpoint::specific(state.address) else { return -FI_EADDRNOTAVAIL };
     let Ok(settings) = Settings::of_environment() else { return -FI_EINVAL };
     let target =

@@ -52,6 +52,9 @@ pub(super) unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: an open domain, and attributes or none.
     let (domain, attr) = unsafe { (domain_of(domain), attr.as_ref()) };
+    if !domain.is_here() {
+        return -FI_EOPBADSTATE;
+    }
     let format = match attr.map_or(FI_CQ_FORMAT_UNSPEC, |attr| attr.format) {
         FI_CQ_FORMAT_UNSPEC => FI_CQ_FORMAT_CONTEXT,
         format @ FI_CQ_FORMAT_CONTEXT..=FI_CQ_FORMAT_TAGGED => format,
@@ -156,6 +159,9 @@ impl QueueHandle {
         sources: *mut fi_addr_t,
         timeout: c_int,
     ) -> ssize_t {
+        if !self.domain.is_here() {
+            return -FI_EOPBADSTATE as ssize_t;
+        }
         let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
         let begun = Instant::now();
         loop {
@@ -192,7 +198,7 @@ unsafe fn take_entries(
     count: usize,
     sources: *mut fi_addr_t,
 ) -> ssize_t {
-    let Some(queue) = state.world.queues.get_mut(number) else { return -FI_EINVAL as ssize_t };
+    let Some(queue) = state.world.queues.get_mut(number) else { return -FI_EOPBADSTATE as ssize_t };
     let size = queue.entry_size();
     let mut taken = 0;
     while taken < count
@@ -277,9 +283,8 @@ unsafe extern "C" fn signal(queue: *mut fid_cq) -> c_int {
     // SAFETY: an open queue.
     let handle: &QueueHandle = unsafe { of(queue) };
     let mut state = handle.domain.lock();
-    if let Some(queue) = state.world.queues.get_mut(handle.number) {
-        queue.is_signalled = true;
-    }
+    let Some(queue) = state.world.queues.get_mut(handle.number) else { return -FI_EOPBADSTATE };
+    queue.is_signalled = true;
     drop(state);
     handle.domain.notify.ring();
     0
@@ -328,6 +333,9 @@ pub(super) unsafe extern "C" fn trywait(
         }
         // SAFETY: its class says that it is a queue of this provider.
         let handle: &QueueHandle = unsafe { of(fid) };
+        if !handle.domain.is_here() {
+            return -FI_EOPBADSTATE;
+        }
         let mut state = handle.domain.lock();
         if let Some(event) =
             state.world.queues.get(handle.number).and_then(|queue| queue.event.clone())

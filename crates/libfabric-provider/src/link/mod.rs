@@ -19,7 +19,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use landfall::stp::{Connection, Ended, Error, Operation, Put, Region, Sent};
+use landfall::stp::{Connection, Ended, Error, Operation, Put, Reason, Region, Sent};
 
 pub(crate) use memory::{Access, RmaKind, Words};
 pub(crate) use open::{CONNECTED_PORT, PORT};
@@ -226,7 +226,11 @@ fn poll<F: Future + Unpin>(operation: &mut F, waker: &Waker) -> Poll<F::Output> 
 
 /// What an error of STP is to programs that use libfabric.
 pub(crate) fn failure(error: &Error) -> Failure {
+    const OTHER_VERSION: Ended = Ended::There(Reason::Incompatible);
     let number = match error {
+        Error::NotConnected(why) | Error::Closed { why: Some(why) } if *why == OTHER_VERSION => {
+            return open::other_version(None);
+        }
         Error::NotConnected(Ended::Silent) | Error::TimedOut { .. } => FI_ETIMEDOUT,
         Error::NotConnected(_) | Error::NoPathTo { .. } | Error::NoKeys { .. } => FI_ECONNREFUSED,
         Error::Closed { .. } | Error::EndpointClosed => FI_ECONNRESET,

@@ -3,17 +3,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use landfall::stp::{
-    Connection, Error, Exposed, Memory, Operation, PathId, Peer, RegionRequest, RemoteMemory,
-    RemoteRights,
+    Connection, Ended, Error, Exposed, Memory, Operation, PathId, Peer, Reason, RegionRequest,
+    RemoteMemory, RemoteRights,
 };
 
 use super::{Link, failure, nonsense, poll, poll_once};
 use crate::abi::FI_ECONNREFUSED;
+use crate::address::Name;
 use crate::completion::Failure;
 use crate::core::EndpointState;
 use crate::notify::Ready;
@@ -26,10 +26,28 @@ pub(crate) const PORT: u16 = 0xfab1;
 pub(crate) const CONNECTED_PORT: u16 = 0xfab2;
 /// What providers of this version greet each other with.
 pub(crate) const HELLO: u64 = 0x6c66_6669_0000_0003;
+/// What the greetings of all versions have in common; the rest is the version.
+const HELLO_OF_ALL: u64 = HELLO & !0xffff_ffff;
+const VERSION: u32 = HELLO as u32;
 /// What the other side calls the ring that it writes.
 const RING_NAME: u32 = 0xffff_ff01;
 
 const _: () = assert!(RING_NAME as u64 >= MOST_KEY, "no key of memory leads to a ring");
+
+/// What is said of a peer that greets otherwise, or that does so of us.
+pub(super) fn other_version(greeting: Option<u64>) -> Failure {
+    let found = match greeting {
+        None => "another version of this provider's protocol".to_owned(),
+        Some(greeting) if greeting & !0xffff_ffff == HELLO_OF_ALL => {
+            format!("version {} of this provider's protocol", greeting as u32)
+        }
+        Some(greeting) => format!("something else than this provider ({greeting:#x})"),
+    };
+    let text = format!(
+        "the peer speaks {found}, and this side version {VERSION}: install the same at both ends"
+    );
+    Failure::new(FI_ECONNREFUSED, text)
+}
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>>;
 
@@ -73,12 +91,24 @@ impl Link {
         core: &EndpointState,
         number: usize,
         peer: usize,
-        address: SocketAddr,
+        to: Name,
         port: u16,
     ) -> Result<Self, Failure> {
         let stp = core.stp.as_async().clone();
-        let connecting =
-            async move { stp.connect_over(PathId(0), Peer::Socket(address), port, HELLO).await };
+        let connecting = async move {
+            let first = stp.connect_over(PathId(0), Peer::Socket(to.address), port, HELLO).await;
+            match (first, to.second) {
+                // One that answers is there, whatever it says.
+                (Err(why), Some(second))
+                    if !matches!(why, Error::NotConnected(Ended::There(_))) =>
+                {
+                    let second = Peer::Socket(second.into());
+                    let connected = stp.connect_over(PathId(1), second, port, HELLO).await;
+                    connected.map_err(|_| why)
+                }
+                (first, _) => first,
+            }
+        };
         Self::new(core, number, peer, port, Opening::Connecting(Box::pin(connecting)))
     }
 
@@ -91,8 +121,9 @@ impl Link {
         port: u16,
     ) -> Result<Self, Failure> {
         if connection.hello() != HELLO {
-            connection.abort();
-            return Err(nonsense("it greets as another version does"));
+            let greeting = connection.hello();
+            connection.refuse(Reason::Incompatible);
+            return Err(other_version(Some(greeting)));
         }
         let mut link = Self::new(core, number, peer, port, Self::ask(&connection))?;
         link.connection = Some(connection);
@@ -144,7 +175,7 @@ impl Link {
     }
 
     /// Goes on with the opening. Is there a connection?
-    pub(super) fn open(&mut self, _: &mut EndpointState) -> Result<bool, Failure> {
+    pub(super) fn open(&mut self, core: &EndpointState) -> Result<bool, Failure> {
         let waker = self.waker();
         if let Opening::Connecting(connecting) = &mut self.opening {
             let mut context = Context::from_waker(&waker);
@@ -153,22 +184,39 @@ impl Link {
             };
             let connection = connected.map_err(|error| failure(&error))?;
             self.opening = Self::ask(&connection);
+            self.tell_name(core, &connection);
             self.connection = Some(connection);
         }
         if let Opening::Asking { ring, shown } = &mut self.opening
             && let Poll::Ready(asked) = poll(ring, &waker)
         {
-            let refused = |error| {
-                let text = format!("the peer gives no ring of this version: {error}");
-                Failure::new(FI_ECONNREFUSED, text)
+            let ring = match asked {
+                Ok(ring) => ring,
+                Err(failed) => return Err(self.no_ring(failed.why())),
             };
-            let ring = asked.map_err(refused)?;
             if ring.len() < RING {
                 return Err(nonsense("its ring is too short"));
             }
             self.opening = Opening::Open { ring, shown: shown.take() };
         }
         Ok(true)
+    }
+
+    /// The other side gives no ring. Where it has ended the connection, that says more.
+    fn no_ring(&self, why: &Error) -> Failure {
+        let over = self.check_open().err();
+        match over {
+            Some(refused) if refused.error == FI_ECONNREFUSED => refused,
+            over => {
+                // Providers up to version 3 of the protocol say no more than that.
+                let why = over.map_or_else(|| why.to_string(), |over| over.text);
+                let text = format!(
+                    "the peer gives no ring, as one with another version of this provider does \
+                     (here its protocol has version {VERSION}): {why}"
+                );
+                Failure::new(FI_ECONNREFUSED, text)
+            }
+        }
     }
 
     /// The ring of the other side, once it is there.

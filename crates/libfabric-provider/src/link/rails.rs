@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use landfall::stp::Peer;
+use landfall::stp::{Connection, PathId, Peer};
 
 use super::transmit::Outgoing;
 use super::{Link, nonsense};
@@ -24,6 +24,45 @@ impl Link {
             let told = rails.iter().take(MOST).flat_map(encode).collect();
             self.outgoing.push_back(Outgoing::Control(Kind::Rails, told));
         }
+    }
+
+    /// This side has connected over its second rail: it says what it is known by.
+    pub(super) fn tell_name(&mut self, core: &EndpointState, connection: &Connection) {
+        let first = core.stp.local();
+        if let (true, Some(Peer::Socket(name))) = (connection.path() != PathId(0), first) {
+            let told = encode(&name).to_vec();
+            self.outgoing.push_front(Outgoing::Control(Kind::Name, told));
+        }
+    }
+
+    /// The other side has connected over its second rail, and says what it is known by, before
+    /// anything else.
+    pub(super) fn rename(
+        &mut self,
+        core: &mut EndpointState,
+        record: &Record,
+    ) -> Result<(), Failure> {
+        let (own, path) = (core.stp.local(), self.connection.as_ref().map(Connection::path));
+        // Only one that was connected to may add no rails from the start.
+        let is_right = self.heard.is_none()
+            && !self.may_add_rails
+            && record.position == 0
+            && record.len as usize == ADDRESS
+            && path.is_some_and(|path| path != PathId(0));
+        let (true, Some(Peer::Socket(own))) = (is_right, own) else {
+            return Err(nonsense("it says its name where it may not"));
+        };
+        let mut told = [0; ADDRESS];
+        self.copy_out(self.receive.consumed + HEADER as u64, &mut told)?;
+        let known = core.peer(decode(&told, &own));
+        let before = std::mem::replace(&mut self.peer, known);
+        let before = &mut core.peers[before].link;
+        if *before == Some(self.number) {
+            *before = None;
+        }
+        let link = &mut core.peers[known].link;
+        *link = link.or(Some(self.number));
+        Ok(())
     }
 
     /// The other side has said which rails it has: each of ours leads to the one of theirs with

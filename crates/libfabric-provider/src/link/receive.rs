@@ -81,8 +81,8 @@ impl Link {
     ) -> Result<(), Failure> {
         let waker = self.waker.writes.clone();
         loop {
-            if core.must_pause() {
-                core.paused.push(self.number);
+            if core.must_pause(world) {
+                core.pause(self.number);
                 self.is_paused = true;
                 return Ok(());
             }
@@ -125,6 +125,7 @@ impl Link {
                 self.hear(&record)?;
             }
             Kind::Rails => self.add_rails(core, &record)?,
+            Kind::Name => self.rename(core, &record)?,
             Kind::Written => {
                 core.written(world, self.peer, record.total, record.data.unwrap_or(0));
             }

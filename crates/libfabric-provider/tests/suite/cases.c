@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include "fabric.h"
+#include "abuse.h"
 #include "connected.h"
 
 static const struct wanted usual = { .caps = FI_MSG | FI_TAGGED | FI_RMA };
@@ -992,6 +993,12 @@ static const struct {
     { "event_descriptor", event_descriptor, false },
     { "dead_connection", dead_connection, false },
     { "nobody_listens", nobody_listens, true },
+    { "overflowing_queue", overflowing_queue, false },
+    { "unread_messages", unread_messages, false },
+    { "renewed_memory", renewed_memory, false },
+    { "forked", forked, false },
+    { "other_version", other_version, true },
+    { "connected_to_other_version", connected_to_other_version, true },
 };
 
 int main(int argc, char **argv)

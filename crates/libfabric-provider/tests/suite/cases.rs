@@ -1,13 +1,14 @@
 //! What a provider has to do: `cases.c` with `tcp;ofi_rxm` of libfabric, with ours, and with
 //! `ofi_rxm` above ours; `connected.c`, where endpoints are connected, with `tcp` and with ours.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use landfall_testbed::{VethConfig, VethPair, require_namespaces};
+use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
 use landfall_testkit::trials::{count_kills, kills};
@@ -22,15 +23,15 @@ pub(crate) const LAYERED: &str = "landfall;ofi_rxm";
 const OTHER_CONNECTED: &str = "tcp";
 
 /// No case takes longer, not even one that waits for a peer to be given up.
-const LIMIT: Duration = Duration::from_secs(45);
+pub(crate) const LIMIT: Duration = Duration::from_secs(45);
 
-fn program() -> Result<&'static Path, &'static str> {
+pub(crate) fn program() -> Result<&'static Path, &'static str> {
     static BUILT: OnceLock<Result<(TemporaryFolder, PathBuf), String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         need_headers()?;
         let folder = TemporaryFolder::new("fabric-cases");
         let program = folder.path().join("cases");
-        let sources = ["cases.c", "connected.c", "fabric.c"]
+        let sources = ["cases.c", "abuse.c", "connected.c", "fabric.c"]
             .map(|name| here().join("tests/suite").join(name));
         compile("cc", &sources, &program, &["-lfabric"])?;
         Ok((folder, program))
@@ -66,21 +67,57 @@ fn cases_hold_between_hosts() {
         Err(why) => return skip("cases_hold_between_hosts", why),
     };
     let cable = VethPair::new(VethConfig::default()).unwrap();
-    let (here, there) = (&cable.a, &cable.b);
-    let descriptor = there.namespace.as_fd().as_raw_fd();
-    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
     let all = ["all_lengths", "connection", "crossing", "remote_memory", "atomics"];
     for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
-        let mut command = Command::new(program);
-        command.args([OURS, case, &here.ipv4.to_string(), &namespace, &there.ipv4.to_string()]);
-        command.env("FI_PROVIDER_PATH", provider_folder());
-        match key {
-            true => command.env("FI_LANDFALL_KEY", "5a".repeat(32)),
-            false => command.env("FI_LANDFALL_PLAINTEXT", "1"),
-        };
-        let output = here.namespace.enter(move || run(command, LIMIT)).unwrap();
-        assert!(output.status.success(), "{case}: {}", text(&output));
+        let addresses = [&cable.a, &cable.b].map(|end| end.ipv4.into());
+        check_between([&cable.a, &cable.b], addresses, program, case, |command| {
+            encrypt(command, key);
+        });
     }
+}
+
+#[test]
+fn cases_hold_between_hosts_over_ipv6() {
+    require_namespaces!();
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip("cases_hold_between_hosts_over_ipv6", why),
+    };
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let addresses = [&cable.a, &cable.b].map(|end| IpAddr::from(end.ipv6));
+    let all = ["sources", "all_lengths", "connection", "remote_memory", "atomics", "datagrams"];
+    for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
+        check_between([&cable.a, &cable.b], addresses, program, case, |command| {
+            encrypt(command, key);
+        });
+    }
+}
+
+/// With the key that both have, or in the clear.
+pub(crate) fn encrypt(command: &mut Command, key: bool) {
+    match key {
+        true => command.env("FI_LANDFALL_KEY", "5a".repeat(32)),
+        false => command.env("FI_LANDFALL_PLAINTEXT", "1"),
+    };
+}
+
+/// One process at each end of a cable, at these addresses.
+pub(crate) fn check_between(
+    [here, there]: [&VethEnd; 2],
+    addresses: [IpAddr; 2],
+    program: &Path,
+    case: &str,
+    set: impl FnOnce(&mut Command),
+) {
+    let descriptor = there.namespace.as_fd().as_raw_fd();
+    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+    let [own, other] = addresses.map(|address| address.to_string());
+    let mut command = Command::new(program);
+    command.args([OURS, case, &own, &namespace, &other]);
+    command.env("FI_PROVIDER_PATH", provider_folder());
+    set(&mut command);
+    let output = here.namespace.enter(move || run(command, LIMIT)).unwrap();
+    assert!(output.status.success(), "{case}: {}", text(&output));
 }
 
 /// The one of libfabric's whose messages may be lost.
@@ -163,6 +200,10 @@ cases! {
     dead_peer, not with the other: "it offers its room again and again, and no error";
     stopped_peer;
     absent_peer, not with the other: "it offers its room again and again, and no error";
+    overflowing_queue, not with the other: "a queue that is full loses what comes, or takes all the memory there is";
+    unread_messages, not with the other: "receives are posted whatever the queue holds";
+    renewed_memory, not with the other: "a key that is not there ends the connection";
+    forked, not with the other: "a child that uses what it has inherited speaks for its parent";
     addresses;
     sources;
     offers, not with the other: "it takes any name of a domain";

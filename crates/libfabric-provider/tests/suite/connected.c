@@ -1,5 +1,6 @@
 /* What endpoints have to do that are connected: FI_EP_MSG. The first process listens. */
 #include "fabric.h"
+#include "abuse.h"
 #include "connected.h"
 
 #include <sys/epoll.h>
@@ -59,7 +60,7 @@ static void open_both(void)
     OK(fi_pep_bind(pep, &eq->fid, 0));
     OK(fi_listen(pep));
     OK(fi_getname(&pep->fid, name, &len));
-    CHECK(len == sizeof(struct sockaddr_in));
+    CHECK(len == side.info->src_addrlen);
     CHECK(write(side.other, name, sizeof name) == sizeof name);
     size_t most = 0, room = sizeof most;
     OK(fi_getopt(&pep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &room));
@@ -145,10 +146,15 @@ void connection(void)
     struct fi_context contexts[COUNT], context;
     open_both();
     struct fid_ep *ep = connected_endpoint("who asks", "who answers");
-    struct sockaddr_in peer;
+    /* Its port is in the same place, whatever the version of IP. */
+    union {
+        struct sockaddr_in of_any;
+        struct sockaddr_in6 longest;
+    } peer;
     size_t len = sizeof peer;
+    int family = strchr(side.address, ':') ? AF_INET6 : AF_INET;
     OK(fi_getpeer(ep, &peer, &len));
-    CHECK(len == sizeof peer && peer.sin_family == AF_INET && peer.sin_port);
+    CHECK(len == side.info->src_addrlen && peer.of_any.sin_family == family && peer.of_any.sin_port);
     for (int round = 0; round < 4; round++) {
         if (side.is_first == (round % 2 == 0)) {
             /* The receives are there, or come later. */
@@ -410,5 +416,22 @@ void nobody_listens(void)
     CHECK(fi_eq_readerr(eq, &error, 0) == sizeof error && error.fid == &ep->fid && error.err > 0);
     CHECK(fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0));
     OK(fi_close(&ep->fid));
+    close_both();
+}
+
+/* The one who listens is another program, which greets as other versions do. */
+void connected_to_other_version(void)
+{
+    open_fabric(side.address, getenv("CASES_PEER_PORT"), 0);
+    for (int round = 0; round < 2; round++) {
+        struct fid_ep *ep = open_endpoint(side.info, NULL);
+        OK(fi_connect(ep, side.info->dest_addr, NULL, 0));
+        CHECK(next_event().len == -FI_EAVAIL);
+        struct fi_eq_err_entry error = { 0 };
+        CHECK(fi_eq_readerr(eq, &error, 0) == sizeof error && error.fid == &ep->fid);
+        CHECK(error.err == FI_ECONNREFUSED);
+        expect_other_version(fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0));
+        OK(fi_close(&ep->fid));
+    }
     close_both();
 }

@@ -31,7 +31,8 @@ void open_side(const struct wanted *wanted)
     OK(fi_domain(side.fabric, side.info, &side.domain, NULL));
     struct fi_av_attr av = { .type = FI_AV_TABLE };
     OK(fi_av_open(side.domain, &av, &side.av, NULL));
-    struct fi_cq_attr cq = { .size = 1024, .format = FI_CQ_FORMAT_TAGGED, .wait_obj = wanted->wait };
+    size_t size = wanted->queue ? wanted->queue : 1024;
+    struct fi_cq_attr cq = { .size = size, .format = FI_CQ_FORMAT_TAGGED, .wait_obj = wanted->wait };
     OK(fi_cq_open(side.domain, &cq, &side.cq, NULL));
     OK(fi_endpoint(side.domain, side.info, &side.ep, NULL));
     OK(fi_ep_bind(side.ep, &side.av->fid, 0));
@@ -41,7 +42,7 @@ void open_side(const struct wanted *wanted)
         OK(fi_cntr_open(side.domain, &counter, &side.sends, NULL));
         OK(fi_cntr_open(side.domain, &counter, &side.receives, NULL));
         OK(fi_ep_bind(side.ep, &side.sends->fid, FI_SEND));
-        OK(fi_ep_bind(side.ep, &side.receives->fid, FI_RECV));
+        OK(fi_ep_bind(side.ep, &side.receives->fid, FI_RECV | FI_REMOTE_WRITE));
     }
     OK(fi_enable(side.ep));
 

@@ -76,6 +76,8 @@ struct wanted {
     enum fi_wait_obj wait;
     uint64_t cq_flags;
     bool counts;
+    /* Places of the completion queue; 1024 where nothing is said. */
+    size_t queue;
 };
 
 void open_side(const struct wanted *wanted);

@@ -6,4 +6,6 @@ mod headers;
 mod mpi;
 mod mpich;
 mod rails;
+mod readme;
 mod tools;
+mod versions;

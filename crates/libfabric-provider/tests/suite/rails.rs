@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair, require_namespaces};
 use landfall_testkit::skip::skip;
 
+use crate::cases::{check_between, encrypt, program};
 use crate::mpi::{Program, agent, expect_all_well, mpicc, mpirun};
 use crate::tools::run;
 
@@ -23,6 +24,12 @@ fn cables() -> [VethPair; 2] {
     [0, 1].map(|cable| {
         VethPair::between(&here, &there, VethConfig { cable, ..VethConfig::default() }).unwrap()
     })
+}
+
+/// What both ends of a cable are in.
+fn network(cable: &VethPair) -> String {
+    let [a, b, c, _] = cable.a.ipv4.octets();
+    format!("{a}.{b}.{c}.0/24")
 }
 
 /// What an interface has sent and received, in bytes.
@@ -45,11 +52,7 @@ fn ranks(cables: &[VethPair; 2], agent: &std::path::Path, program: &std::path::P
     command.arg("--host").arg(format!("{here}:1,{there}:1"));
     command.args(["--mca", "plm_rsh_agent"]).arg(agent);
     command.env("FI_LANDFALL_PLAINTEXT", "1").env("FI_LANDFALL_PATIENCE", "20");
-    let networks = [&cables[0].a, &cables[1].a].map(|end| {
-        let [a, b, c, _] = end.ipv4.octets();
-        format!("{a}.{b}.{c}.0/24")
-    });
-    command.env("FI_LANDFALL_RAILS", networks.join(","));
+    command.env("FI_LANDFALL_RAILS", cables.each_ref().map(network).join(","));
     for name in
         ["FI_PROVIDER_PATH", "FI_LANDFALL_PLAINTEXT", "FI_LANDFALL_PATIENCE", "FI_LANDFALL_RAILS"]
     {
@@ -105,4 +108,33 @@ fn a_rail_that_is_cut_stops_nobody() {
         let status = end.namespace.enter(move || ip.status()).unwrap().unwrap();
         assert!(status.success(), "{status}");
     });
+}
+
+/// What one end sends to the other goes to a station that is not there.
+fn lead_astray(from: &VethEnd, to: &VethEnd) {
+    let mut ip = Command::new("ip");
+    ip.args(["neigh", "replace", &to.ipv4.to_string(), "lladdr", "02:00:00:00:00:01"]);
+    ip.args(["dev", &from.name, "nud", "permanent"]);
+    let status = from.namespace.enter(move || ip.status()).unwrap().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_first_rail_that_is_dead_prevents_no_connection() {
+    require_namespaces!();
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip("a_first_rail_that_is_dead_prevents_no_connection", why),
+    };
+    let [dead, second] = cables();
+    lead_astray(&dead.a, &dead.b);
+    lead_astray(&dead.b, &dead.a);
+    let addresses = [&dead.a, &dead.b].map(|end| end.ipv4.into());
+    // Whom a message is from is known all the same.
+    for (case, key) in [("sources", true), ("all_lengths", false), ("remote_memory", false)] {
+        check_between([&dead.a, &dead.b], addresses, program, case, |command| {
+            command.env("FI_LANDFALL_RAILS", network(&second));
+            encrypt(command, key);
+        });
+    }
 }

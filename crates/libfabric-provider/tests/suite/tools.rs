@@ -1,7 +1,7 @@
 //! What the tests run.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -60,18 +60,23 @@ pub(crate) fn need_headers() -> Result<(), String> {
 
 /// Runs a program to its end, for so long at most.
 pub(crate) fn run(mut command: Command, limit: Duration) -> Output {
-    let mut child = command
+    let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    finish(child, limit)
+}
+
+/// Waits for the end of a program, for so long at most.
+pub(crate) fn finish(mut child: Child, limit: Duration) -> Output {
     let until = Instant::now() + limit;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() >= until {
             child.kill().unwrap();
             let output = child.wait_with_output().unwrap();
-            panic!("{command:?} does not end within {limit:?}:\n{}", text(&output));
+            panic!("a program does not end within {limit:?}:\n{}", text(&output));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

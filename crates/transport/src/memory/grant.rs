@@ -106,6 +106,10 @@ pub(super) struct Window {
 }
 
 impl Window {
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
     /// # Safety
     /// `base` is a multiple of eight. From it on there are `len` bytes, filled
     /// up to a multiple of eight: initialised, writable, and as long as this

@@ -83,6 +83,23 @@ impl Pinned {
         self.window.rights()
     }
 
+    /// Where its first byte lies, for other languages: the bytes are there while it is held. They
+    /// may change at any moment, so it is no place for a slice.
+    ///
+    /// ```
+    /// use landfall_transport::memory::{Memory, Regions, Rights};
+    ///
+    /// let regions = Regions::new(1);
+    /// let id = regions.lend(Memory::from_bytes(b"held"), Rights::READ).unwrap();
+    /// let pinned = regions.pin(id)?;
+    /// assert!(pinned.address().cast::<u64>().is_aligned());
+    /// # Ok::<(), landfall_transport::memory::AccessError>(())
+    /// ```
+    #[must_use]
+    pub const fn address(&self) -> NonNull<u8> {
+        self.window.base()
+    }
+
     /// The address of a span, if `needed` is granted and it lies within.
     ///
     /// # Errors
