@@ -15,7 +15,7 @@ mod hosts;
 use landfall_placement::Duration;
 
 use self::hosts::{
-    Load, Machine, Outcome, PAGE, Processor, Receiving, SEGMENT, crossing, transfer,
+    Crossing, Load, Machine, Outcome, PAGE, Processor, Receiving, SEGMENT, Transfer,
 };
 use super::exhibit::Constant;
 use super::exhibit::{Design, Exhibit, Row, Value};
@@ -83,20 +83,17 @@ impl Assumed {
     }
 
     fn transfer(&self, receiving: Receiving, page: Nanos, load: Load) -> Outcome {
-        transfer(self.machine, receiving, self.processor(page), load)
+        let (machine, processor) = (self.machine, self.processor(page));
+        Transfer { machine, receiving, processor, load }.outcome()
     }
 
     fn plain(&self, receiving: Receiving, page: Nanos, len: u32) -> Outcome {
-        self.transfer(receiving, page, load(PACKETS, len))
+        self.transfer(receiving, page, Load::plain(PACKETS, len))
     }
 }
 
 const fn pages(is_handed_over: bool) -> Receiving {
     Receiving::Pages { is_handed_over, steers: false }
-}
-
-fn load(packets: usize, len: u32) -> Load {
-    Load { packets, len, streams: 1, foreign_every: 0, foreign_burst: 1 }
 }
 
 fn figure_1(standard: Outcome) -> Exhibit {
@@ -177,7 +174,7 @@ fn together(assumed: &Assumed) -> Exhibit {
     let rows =
         [("100, all at once", TENTH, AT_ONCE / 10), ("10,000, 100 at once", TENTH / 10, AT_ONCE)]
             .map(|(label, foreign_every, foreign_burst)| {
-                let load = Load { foreign_every, foreign_burst, ..load(TENTH, PAGE) };
+                let load = Load { foreign_every, foreign_burst, ..Load::plain(TENTH, PAGE) };
                 let outcome = assumed.transfer(pages(true), 0.0, load);
                 let misses = 10.0 * (outcome.packets - outcome.in_place) as f64;
                 Row::new(label, vec![Value::alone(misses), Value::alone(outcome.rate)])
@@ -200,7 +197,7 @@ fn together(assumed: &Assumed) -> Exhibit {
 
 fn table_1(assumed: &Assumed) -> Exhibit {
     let row = |label: &str, foreign_every, (failed, bound): (f64, f64), rate: f64| {
-        let load = Load { foreign_every, ..load(TENTH, PAGE) };
+        let load = Load { foreign_every, ..Load::plain(TENTH, PAGE) };
         let outcome = assumed.transfer(pages(true), 0.0, load);
         let misses = 10.0 * (outcome.packets - outcome.in_place) as f64;
         let rate = match foreign_every {
@@ -261,8 +258,9 @@ fn overlap(assumed: &Assumed) -> Exhibit {
     let periods = [2 * page_time, 2 * page_time * 51 / 50].map(Duration::from_nanos);
     let rows = [0, 20, 40, 60, 80, 100].map(|percent| {
         let later = periods[0].saturating_mul((ANSWER * (100 - percent) / 100) as u32);
-        let crossed = crossing(assumed.machine, assumed.processor(0.0), ANSWER, periods, later);
-        Row::new(format!("{percent} %"), vec![Value::alone(crossed.success())])
+        let (machine, processor) = (assumed.machine, assumed.processor(0.0));
+        let crossing = Crossing { machine, processor, packets: ANSWER, periods, later };
+        Row::new(format!("{percent} %"), vec![Value::alone(crossing.outcome().success())])
     });
     Exhibit {
         design: Design::Defrag,
@@ -283,7 +281,7 @@ fn reading_headers(assumed: &Assumed) -> Exhibit {
     let row = |streams: usize| {
         let outcomes = [false, true].map(|steers| {
             let receiving = Receiving::Pages { is_handed_over: true, steers };
-            assumed.transfer(receiving, 0.0, Load { streams, ..load(PACKETS, PAGE) })
+            assumed.transfer(receiving, 0.0, Load { streams, ..Load::plain(PACKETS, PAGE) })
         });
         let [plain, steered] = outcomes;
         let values = [plain.success(), steered.success(), plain.rate, steered.rate];
