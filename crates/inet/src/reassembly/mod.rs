@@ -277,9 +277,11 @@ impl Assembly {
         self.check_among(piece, holes)
     }
 
-    /// Is it what a sender sends next, and nothing is missing before?
+    /// Is it what a sender sends next, and nothing is missing before? Then it belongs to the others, and
+    /// nothing else has to be asked.
+    #[must_use]
     #[inline]
-    const fn is_next(&self, piece: Piece) -> bool {
+    pub const fn is_next(&self, piece: Piece) -> bool {
         !self.is_described
             && piece.start == self.reached
             && (piece.is_last || piece.start == 0 || piece.len() == self.unit)

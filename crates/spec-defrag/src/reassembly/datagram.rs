@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 
 use landfall_inet::reassembly::{Assembly, Congestion, Holes, LONGEST, Piece};
-use landfall_placement::Refusal;
+use landfall_placement::{Ecn, Refusal};
 
 use super::outcome::DropReason;
 use crate::memory::Head;
-use crate::wire::Parsed;
+use crate::wire::{Parsed, write_whole_head};
 
 /// In place of a place: the bytes are those of the frame that came last.
 const IN_FRAME: u32 = u32::MAX;
@@ -55,10 +55,19 @@ impl Buffer {
     }
 
     /// How large the buffer has to be for this many more bytes; more, if it may, so that fragments
-    /// in order do not move it each time.
-    pub(super) fn capacity_for(&self, more: usize) -> usize {
+    /// in order do not move it each time: as large as packets `usually` are, where that is not out of
+    /// all proportion to what is here.
+    pub(super) fn capacity_for(&self, more: usize, usually: usize) -> usize {
+        /// The first step to a long packet, and what is out of proportion.
+        const STEP: usize = 4;
+        const OUT_OF_PROPORTION: usize = 16;
         let (has, needed) = (self.bytes.capacity(), self.bytes.len() + more);
-        if needed <= has { has } else { needed.max((has * 2).min(LONGEST_BUFFER)) }
+        if needed <= has {
+            return has;
+        }
+        let expected =
+            if usually > needed * OUT_OF_PROPORTION { needed * STEP } else { usually.max(needed) };
+        expected.max((has * 2).min(LONGEST_BUFFER))
     }
 
     /// Enters bytes of the payload that lie at `at`.
@@ -92,8 +101,9 @@ struct First {
     at: u32,
 }
 
-/// A packet that is not complete.
-#[derive(Debug)]
+/// A packet that is not complete. It lies apart from its entry of the table, and its memory is the
+/// next packet's: what is entered and taken out is as small as a key.
+#[derive(Debug, Default)]
 pub(super) struct Datagram {
     pub(super) buffer: Buffer,
     assembly: Assembly,
@@ -126,8 +136,36 @@ impl<'a> Arrived<'a> {
 }
 
 impl Datagram {
-    pub(super) const fn new(buffer: Buffer) -> Self {
-        Self { buffer, assembly: Assembly::new(), first: None, fragments: 0 }
+    /// Another packet may have its memory.
+    pub(super) fn clear(&mut self) {
+        self.buffer.clear();
+        (self.assembly, self.first, self.fragments) = (Assembly::new(), None, 0);
+    }
+
+    /// Keeps a fragment of which nothing has to be asked but whether it is the next one in order, in
+    /// the middle of the packet, and has room: what most are. False says nothing about it.
+    #[inline]
+    pub(super) fn append(&mut self, piece: Piece, ecn: Ecn, payload: &[u8], most: u16) -> bool {
+        let Buffer { bytes, runs, holes } = &mut self.buffer;
+        let [.., run] = &mut runs[..] else { return false };
+        let lies_behind = run.end == piece.start
+            && run.at.checked_add(run.end - run.start) == Some(bytes.len() as u32);
+        let is_between = piece.start > 0 && !piece.is_last;
+        if !(is_between
+            && lies_behind
+            && self.assembly.is_next(piece)
+            && payload.len() <= bytes.capacity() - bytes.len()
+            && self.fragments < most)
+        {
+            return false;
+        }
+        bytes.extend_from_slice(payload);
+        run.end = piece.end;
+        let mut congestion = Congestion::default();
+        congestion.add(ecn);
+        self.assembly.note(piece, congestion, holes);
+        self.fragments += 1;
+        true
     }
 
     /// How many bytes of the payload are here.
@@ -180,14 +218,14 @@ impl Datagram {
     }
 
     /// The headers of the packet, which `last` completed.
-    pub(super) fn whole_head(&self, last: &Arrived<'_>) -> Result<Head, DropReason> {
+    pub(super) fn whole_head(&self, last: &Arrived<'_>, head: &mut Head) -> Result<(), DropReason> {
         let (parsed, headers) = match self.first() {
             Some(first) => first,
             None => (last.parsed, last.head()),
         };
         let congestion = self.assembly.congestion().of_all(parsed.ecn);
         let ecn = congestion.map_err(|_| DropReason::MixedCongestion)?;
-        crate::wire::whole_head(headers, parsed, self.assembly.total(), ecn).map_err(DropReason::of)
+        write_whole_head(head, headers, parsed, self.assembly.total(), ecn).map_err(DropReason::of)
     }
 
     /// The first fragment's headers, if it came before the last.
@@ -205,10 +243,11 @@ impl Datagram {
     }
 }
 
-impl Buffer {
+impl Datagram {
     /// All of a packet that came in one piece.
     pub(super) fn set_whole(&mut self, piece: Piece) {
         self.clear();
-        self.enter(piece, IN_FRAME);
+        self.buffer.enter(piece, IN_FRAME);
+        self.fragments = 1;
     }
 }

@@ -76,13 +76,15 @@ pub use frame::{Link, Vlans};
 pub use outcome::{Counters, DropReason, Outcome};
 pub use packet::Packet;
 
+use alloc::boxed::Box;
+
 use landfall_inet::reassembly::{LONGEST, Piece};
 use landfall_placement::{Duration, Instant};
 use landfall_tables::HashSecret;
 
 use crate::memory::Head;
-use crate::wire::whole_head;
-use datagram::{Arrived, Buffer};
+use crate::wire::write_whole_head;
+use datagram::{Arrived, Datagram};
 use frame::Fragment;
 use store::{PacketKey, State, Store};
 
@@ -134,19 +136,20 @@ impl Config {
 #[derive(Debug)]
 pub struct Reassembler {
     store: Store,
-    /// What the packet lies in that came out last.
-    done: Buffer,
+    /// The packet that came out last, and its headers.
+    done: Box<Datagram>,
+    head: Head,
     /// Time does not go back.
     latest: Instant,
     next_end: Instant,
 }
 
 /// What became of a frame, before a packet borrows anything.
-#[expect(clippy::large_enum_variant, reason = "a head that lies elsewhere would be allocated")]
 enum Step {
     NotFragment,
     Kept,
-    Whole { head: Head, fragments: u16, fragment: Fragment },
+    /// With this fragment a packet is complete: what is done.
+    Whole(Fragment),
 }
 
 impl Reassembler {
@@ -155,7 +158,8 @@ impl Reassembler {
     pub fn new(config: Config) -> Self {
         Self {
             store: Store::new(config),
-            done: Buffer::default(),
+            done: Box::default(),
+            head: Head::new(),
             latest: Instant::ZERO,
             next_end: Instant::FAR_FUTURE,
         }
@@ -179,13 +183,20 @@ impl Reassembler {
                 counters.kept += 1;
                 Outcome::Kept
             }
-            Ok(Step::Whole { head, fragments, fragment: Fragment { parsed, vlans } }) => {
+            Ok(Step::Whole(Fragment { parsed, vlans })) => {
                 counters.packets += 1;
                 let last = &frame[parsed.payload_at.into()..][..parsed.payload_len as usize];
-                let (buffer, runs) = (&self.done.bytes[..], &self.done.runs[..]);
-                let (network_at, key) = (parsed.network_at, parsed.key);
-                let packet = Packet { head, network_at, key, vlans, fragments, buffer, runs, last };
-                Outcome::Packet(packet)
+                let Datagram { buffer, fragments, .. } = &*self.done;
+                Outcome::Packet(Packet {
+                    head: &self.head,
+                    network_at: parsed.network_at,
+                    key: parsed.key,
+                    vlans,
+                    fragments: *fragments,
+                    buffer: &buffer.bytes,
+                    runs: &buffer.runs,
+                    last,
+                })
             }
             Err(reason) => {
                 counters.dropped[reason as usize] += 1;
@@ -195,8 +206,14 @@ impl Reassembler {
     }
 
     fn step(&mut self, frame: &[u8]) -> Result<Step, DropReason> {
-        let Some(fragment) = frame::read(self.store.config.link, frame)? else {
-            return Ok(Step::NotFragment);
+        let link = self.store.config.link;
+        let fragment = match frame::plain(link, frame) {
+            Some(plain) if self.store.append(&plain, frame) => return Ok(Step::Kept),
+            Some(plain) => Fragment { parsed: plain.parsed(), vlans: [0; 2] },
+            None => match frame::read(link, frame)? {
+                Some(fragment) => fragment,
+                None => return Ok(Step::NotFragment),
+            },
         };
         let parsed = &fragment.parsed;
         let Some(named) = parsed.fragment else { return Ok(Step::NotFragment) };
@@ -204,11 +221,12 @@ impl Reassembler {
         let arrived = Arrived { parsed, piece, frame };
         frame::check_headers(parsed, piece.start, arrived.payload())?;
         if named.is_atomic() {
-            let head = whole_head(arrived.head(), parsed, piece.end, parsed.ecn);
-            let head = head.map_err(DropReason::of)?;
+            let (head, headers) = (&mut self.head, arrived.head());
+            write_whole_head(head, headers, parsed, piece.end, parsed.ecn)
+                .map_err(DropReason::of)?;
             self.done.set_whole(piece);
             self.store.counters.atomic += 1;
-            return Ok(Step::Whole { head, fragments: 1, fragment });
+            return Ok(Step::Whole(fragment));
         }
         if piece.start == 0 && arrived.head().len() > Head::MOST {
             return Err(DropReason::HeadersTooLong);
@@ -223,8 +241,8 @@ impl Reassembler {
             }
         };
         match self.take(at, &arrived) {
-            Ok(None) => Ok(Step::Kept),
-            Ok(Some((head, fragments))) => Ok(Step::Whole { head, fragments, fragment }),
+            Ok(false) => Ok(Step::Kept),
+            Ok(true) => Ok(Step::Whole(fragment)),
             Err(reason) => {
                 if reason.ends_packet() {
                     self.store.end(at);
@@ -237,9 +255,8 @@ impl Reassembler {
         }
     }
 
-    /// A fragment of the packet at `at`: gives the head of the packet if nothing is missing any
-    /// more, and how many fragments it came in.
-    fn take(&mut self, at: u32, arrived: &Arrived<'_>) -> Result<Option<(Head, u16)>, DropReason> {
+    /// A fragment of the packet at `at`. True: nothing is missing any more, and the packet is done.
+    fn take(&mut self, at: u32, arrived: &Arrived<'_>) -> Result<bool, DropReason> {
         let most = self.store.config.fragments;
         let datagram = self.store.datagram(at).ok_or(DropReason::Ended)?;
         datagram.check(arrived)?;
@@ -252,26 +269,23 @@ impl Reassembler {
                 datagram.keep(arrived);
             }
             return match self.store.settle(at) {
-                Ok(()) => Ok(None),
+                Ok(()) => Ok(false),
                 // What it takes beside its bytes is more than a source may have.
                 Err(_) => Err(DropReason::TooManyFragments),
             };
         }
         datagram.complete(arrived);
-        let (head, fragments) = match datagram.whole_head(arrived) {
-            Ok(head) => (head, datagram.fragments),
-            Err(reason) => {
-                // Nothing that still comes can mend it.
-                self.store.end(at);
-                return Err(reason);
-            }
-        };
+        if let Err(reason) = datagram.whole_head(arrived, &mut self.head) {
+            // Nothing that still comes can mend it.
+            self.store.end(at);
+            return Err(reason);
+        }
         if let Some((_, State::Gathering(datagram))) = self.store.close(at) {
-            self.store.complete(&datagram.buffer);
-            let before = core::mem::replace(&mut self.done, datagram.buffer);
+            self.store.complete(&datagram);
+            let before = core::mem::replace(&mut self.done, datagram);
             self.store.recycle(before);
         }
-        Ok(Some((head, fragments)))
+        Ok(true)
     }
 
     /// Gives up what was not complete in time. [`Reassembler::offer`] does it, too, where it is
@@ -311,7 +325,7 @@ impl Reassembler {
     /// eighth, and the packet that came out last.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.store.memory() + self.done.memory() as u64
+        self.store.memory() + self.done.buffer.memory() as u64
     }
 }
 

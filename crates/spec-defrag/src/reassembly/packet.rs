@@ -20,7 +20,7 @@ use crate::wire::Key;
 /// last, in the frame that was offered. Nothing was copied to make it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    pub(super) head: Head,
+    pub(super) head: &'a Head,
     pub(super) network_at: u16,
     pub(super) key: Key,
     pub(super) vlans: Vlans,
@@ -76,7 +76,7 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
-        all.extend_from_slice(&self.head);
+        all.extend_from_slice(self.head.as_slice());
         self.pieces().for_each(|piece| all.extend_from_slice(piece));
         all
     }

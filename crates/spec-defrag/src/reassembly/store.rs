@@ -1,5 +1,6 @@
 //! Which packets are kept, and which one goes when another needs the room.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -9,17 +10,19 @@ use landfall_placement::{Instant, assumed};
 use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
 
 use super::Config;
-use super::datagram::{Buffer, Datagram};
+use super::datagram::Datagram;
 use super::ended::{EndReason, EndedPacket};
 use super::frame::Vlans;
 use super::outcome::{Counters, DropReason};
 use crate::sources::{Source, Sources, address};
-use crate::wire::Key;
+use crate::wire::{Key, Plain};
 
 /// What a packet counts beside its buffer.
 pub(super) const OVERHEAD: u64 = 512;
 
-const _: () = assert!(size_of::<Entry>() + size_of::<Source>() + 64 <= OVERHEAD as usize);
+const _: () = assert!(
+    size_of::<Entry>() + size_of::<Datagram>() + size_of::<Source>() + 64 <= OVERHEAD as usize
+);
 
 /// Buffers that wait for the next packets.
 const SPARES: usize = 32;
@@ -74,7 +77,7 @@ impl Hash for PacketKey {
 /// What became of a packet so far.
 #[derive(Debug)]
 pub(super) enum State {
-    Gathering(Datagram),
+    Gathering(Box<Datagram>),
     /// What still comes of it is dropped.
     Ended,
 }
@@ -82,7 +85,8 @@ pub(super) enum State {
 #[derive(Debug)]
 struct Entry {
     key: PacketKey,
-    hash: u32,
+    /// Of the key, once it was needed.
+    hash: Option<u32>,
     source: u32,
     /// How much it counts.
     bytes: u64,
@@ -97,6 +101,9 @@ pub(super) struct Store {
     index: HashIndex,
     /// The packet of the last fragment: that of the next one, most often.
     recent: Option<u32>,
+    /// The packet that began last, while it is neither in the index nor in the lists: most packets come
+    /// in one go, and are complete before anybody asks for them there. It counts all the same.
+    unlisted: Option<u32>,
     sources: Sources,
     /// Sources that hold more than half of what one may: the one with the greatest share first.
     heavy: IndexedHeap<Reverse<u64>>,
@@ -106,7 +113,7 @@ pub(super) struct Store {
     all_links: AgeLinks,
     /// Those of each source.
     source_links: AgeLinks,
-    spares: Vec<Buffer>,
+    spares: Vec<Box<Datagram>>,
     spare_bytes: u64,
     /// How many bytes the packet kept that was complete last: the next one will need as many.
     usual: usize,
@@ -122,6 +129,7 @@ impl Store {
             entries: Table::new(config.packets as usize),
             index: HashIndex::new(secret),
             recent: None,
+            unlisted: None,
             sources: Sources::new(config.packets, HashSecret::new(secret.k1(), secret.k0())),
             heavy: IndexedHeap::new(),
             bytes: 0,
@@ -146,16 +154,40 @@ impl Store {
         self.bytes + self.spare_bytes
     }
 
-    /// The packet of this key, or the hash of the key.
-    pub(super) fn find(&mut self, key: &PacketKey) -> Result<u32, u32> {
+    /// The packet of this key, or the hash of the key if that was needed to say that there is none.
+    pub(super) fn find(&mut self, key: &PacketKey) -> Result<u32, Option<u32>> {
         let is_meant = |at| self.entries.get(at).is_some_and(|entry| entry.key == *key);
         if let Some(recent) = self.recent.filter(|recent| is_meant(*recent)) {
             return Ok(recent);
         }
+        self.list();
+        if self.index.is_empty() {
+            return Err(None);
+        }
         let hash = self.index.hash(key);
+        let is_meant = |at| self.entries.get(at).is_some_and(|entry| entry.key == *key);
         let found = self.index.find_hashed(hash, is_meant);
         self.recent = found.or(self.recent);
-        found.ok_or(hash)
+        found.ok_or(Some(hash))
+    }
+
+    /// Enters the packet that began last where it is found by its key and by its age. Before another
+    /// begins, so that the lists are in the order in which packets began.
+    fn list(&mut self) {
+        let Some(at) = self.unlisted.take() else { return };
+        let entry = assumed(self.entries.get_mut(at), "what is not listed is in the table");
+        let Some(entry) = entry else { return };
+        let hash = *entry.hash.get_or_insert_with(|| self.index.hash(&entry.key));
+        self.index.insert_hashed(hash, at);
+        self.all_links.push(&mut self.all, at);
+        if let Some(source) = self.sources.get_mut(entry.source) {
+            self.source_links.push(&mut source.packets, at);
+        }
+    }
+
+    /// The packet that began first.
+    fn oldest(&self) -> Option<u32> {
+        self.all.oldest().or(self.unlisted)
     }
 
     pub(super) fn state(&mut self, at: u32) -> Option<&mut State> {
@@ -174,9 +206,10 @@ impl Store {
         &mut self,
         now: Instant,
         key: PacketKey,
-        hash: u32,
+        hash: Option<u32>,
         needed: usize,
     ) -> Result<u32, DropReason> {
+        self.list();
         let source = self.sources.enter(address(&key.network())).ok_or(DropReason::NoRoom)?;
         let held = self.sources.get(source).map_or(0, |source| source.bytes);
         let room = (self.config.bytes_per_source.saturating_sub(held))
@@ -185,53 +218,66 @@ impl Store {
         // One that the whole packet fits in is not moved when the next fragment comes.
         let usual = self.usual.clamp(needed, needed * SPARE_FIT);
         let spare = self.spare_for(usual, room).or_else(|| self.spare_for(needed, room));
-        let buffer = spare.unwrap_or_default();
-        let bytes = OVERHEAD + (buffer.memory().max(needed)) as u64;
+        let datagram = spare.unwrap_or_default();
+        let memory = datagram.buffer.memory();
+        let bytes = OVERHEAD + memory.max(needed) as u64;
         self.make_room(None, source, Room { bytes, packets: 1 })?;
-        let bytes = OVERHEAD + buffer.memory() as u64;
-        let state = State::Gathering(Datagram::new(buffer));
+        let bytes = OVERHEAD + memory as u64;
+        let state = State::Gathering(datagram);
         let entry = Entry { key, hash, source, bytes, started: now, state };
         let inserted = self.entries.insert(entry).ok_or(DropReason::NoRoom)?;
         let EntryKey { index: at, .. } = inserted;
-        self.index.insert_hashed(hash, at);
-        self.recent = Some(at);
-        self.all_links.push(&mut self.all, at);
+        (self.recent, self.unlisted) = (Some(at), Some(at));
         self.bytes += bytes;
         if let Some(entry) = self.sources.get_mut(source) {
             entry.bytes += bytes;
             entry.count += 1;
-            self.source_links.push(&mut entry.packets, at);
         }
         self.weigh(source);
         Ok(at)
     }
 
     /// A spare buffer for `needed` bytes, whose memory is within `room`.
-    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Buffer> {
-        let fits = |spare: &Buffer| {
-            let has = spare.bytes.capacity();
-            needed <= has && has / SPARE_FIT <= needed && spare.memory() as u64 <= room
+    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Box<Datagram>> {
+        let fits = |spare: &Box<Datagram>| {
+            let has = spare.buffer.bytes.capacity();
+            needed <= has && has / SPARE_FIT <= needed && spare.buffer.memory() as u64 <= room
         };
         let at = self.spares.iter().position(fits)?;
         let spare = self.spares.swap_remove(at);
-        self.spare_bytes -= spare.memory() as u64;
+        self.spare_bytes -= spare.buffer.memory() as u64;
         Some(spare)
     }
 
-    /// A packet is complete, whose buffer this was.
-    pub(super) fn complete(&mut self, buffer: &Buffer) {
-        self.usual = buffer.bytes.len();
+    /// A packet is complete, which this was.
+    pub(super) fn complete(&mut self, datagram: &Datagram) {
+        self.usual = datagram.buffer.bytes.len();
     }
 
     /// Keeps the memory of a packet that is over for the next one.
-    pub(super) fn recycle(&mut self, mut buffer: Buffer) {
-        let more = buffer.memory() as u64;
+    pub(super) fn recycle(&mut self, mut datagram: Box<Datagram>) {
+        let more = datagram.buffer.memory() as u64;
         let has_room = self.spare_bytes + more <= self.config.bytes / 8;
-        if self.spares.len() < SPARES && buffer.bytes.capacity() > 0 && has_room {
-            buffer.clear();
+        if self.spares.len() < SPARES && datagram.buffer.bytes.capacity() > 0 && has_room {
+            datagram.clear();
             self.spare_bytes += more;
-            self.spares.push(buffer);
+            self.spares.push(datagram);
         }
+    }
+
+    /// Keeps a fragment of the packet of the last one, where [`Datagram::append`] does.
+    #[inline]
+    pub(super) fn append(&mut self, plain: &Plain<'_>, frame: &[u8]) -> bool {
+        let most = self.config.fragments;
+        let recent = self.recent.and_then(|recent| self.entries.get_mut(recent));
+        let Some(Entry { key, state: State::Gathering(datagram), .. }) = recent else {
+            return false;
+        };
+        if *key != (PacketKey { key: plain.key(), vlans: [0; 2] }) {
+            return false;
+        }
+        let Some(piece) = plain.piece_behind_headers() else { return false };
+        datagram.append(piece, plain.ecn(), plain.payload(frame), most)
     }
 
     /// Sees to it that a packet has room for this many more bytes.
@@ -245,13 +291,13 @@ impl Store {
         if needed <= has {
             return Ok(());
         }
-        let wanted = datagram.buffer.capacity_for(more);
+        let wanted = datagram.buffer.capacity_for(more, self.usual);
         let extra = |capacity: usize| Room { bytes: (capacity - has) as u64, packets: 0 };
         // Nobody has to go for what is only convenient.
         let capacity = if self.has_room(source, extra(wanted)) { wanted } else { needed };
         self.make_room(Some(at), source, extra(capacity))?;
         let spare = self.spare_for(capacity, u64::MAX).filter(|spare| {
-            let more = spare.bytes.capacity().saturating_sub(has);
+            let more = spare.buffer.bytes.capacity().saturating_sub(has);
             self.has_room(source, extra(has + more))
         });
         let mut freed = None;
@@ -259,8 +305,9 @@ impl Store {
             let bytes = &mut datagram.buffer.bytes;
             match spare {
                 Some(mut spare) => {
-                    spare.bytes.extend_from_slice(bytes);
-                    core::mem::swap(&mut spare.bytes, bytes);
+                    let other = &mut spare.buffer.bytes;
+                    other.extend_from_slice(bytes);
+                    core::mem::swap(other, bytes);
                     freed = Some(spare);
                 }
                 None => bytes.reserve_exact(capacity - bytes.len()),
@@ -302,8 +349,15 @@ impl Store {
 
     /// Notes which share of what it may hold a source has.
     fn weigh(&mut self, at: u32) {
-        let Some(source) = self.sources.get(at) else {
-            self.heavy.remove(at);
+        let half_of_what_it_may = |source: &Source| {
+            source.bytes <= self.config.bytes_per_source / 2
+                && source.count <= self.config.packets_per_source / 2
+        };
+        let source = self.sources.get(at);
+        let Some(source) = source.filter(|source| !half_of_what_it_may(source)) else {
+            if self.heavy.first().is_some() {
+                self.heavy.remove(at);
+            }
             return;
         };
         let of_bytes = source.bytes.saturating_mul(SHARES) / self.config.bytes_per_source.max(1);
@@ -338,6 +392,10 @@ impl Store {
         if own + room.bytes > self.config.bytes.min(self.config.bytes_per_source) {
             return Err(DropReason::NoRoom); // nobody has to go for what cannot be
         }
+        if self.has_room(source, room) {
+            return Ok(());
+        }
+        self.list();
         while !self.source_has_room(source, room) {
             let oldest = self.sources.get(source).and_then(|source| source.packets.oldest());
             self.evict(Self::but(kept, oldest, &self.source_links))?;
@@ -386,7 +444,7 @@ impl Store {
             let ended = EndedPacket::new(self.config.link, key, vlans, reason, &datagram);
             self.ended.push_back(ended);
         }
-        self.recycle(datagram.buffer);
+        self.recycle(datagram);
     }
 
     /// A packet is ended: what still comes of it is dropped until its time is over.
@@ -394,7 +452,7 @@ impl Store {
         let state = self.entries.get_mut(at).map(|entry| &mut entry.state);
         let Some(state) = assumed(state, "what is ended is in the table") else { return };
         if let State::Gathering(datagram) = core::mem::replace(state, State::Ended) {
-            self.recycle(datagram.buffer);
+            self.recycle(datagram);
         }
         self.charge(at);
     }
@@ -405,12 +463,20 @@ impl Store {
         if self.recent == Some(at) {
             self.recent = None;
         }
-        self.index.remove_hashed(entry.hash, at);
-        self.all_links.remove(&mut self.all, at);
+        let source = self.sources.get_mut(entry.source);
+        if self.unlisted == Some(at) {
+            self.unlisted = None;
+        } else {
+            if let Some(hash) = assumed(entry.hash, "what is listed has a hash") {
+                self.index.remove_hashed(hash, at);
+            }
+            self.all_links.remove(&mut self.all, at);
+        }
         self.bytes -= entry.bytes;
-        if let Some(source) = self.sources.get_mut(entry.source) {
+        if let Some(source) = source {
             source.bytes -= entry.bytes;
             source.count -= 1;
+            // One that is in no list stays so.
             self.source_links.remove(&mut source.packets, at);
         }
         self.sources.leave(entry.source);
@@ -420,12 +486,12 @@ impl Store {
 
     /// When the oldest packet's time is over.
     pub(super) fn next_end(&self) -> Option<Instant> {
-        Some(self.entries.get(self.all.oldest()?)?.started + self.config.lifetime)
+        Some(self.entries.get(self.oldest()?)?.started + self.config.lifetime)
     }
 
     /// The oldest packet, if its time is over.
     pub(super) fn over(&self, now: Instant) -> Option<u32> {
-        (self.next_end()? <= now).then(|| self.all.oldest())?
+        (self.next_end()? <= now).then(|| self.oldest())?
     }
 }
 
