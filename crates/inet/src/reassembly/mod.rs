@@ -339,6 +339,15 @@ impl Assembly {
         self.congestion = self.congestion.with(congestion);
     }
 
+    /// The same for a piece that [is next](Self::is_next), neither the first nor the last of its
+    /// packet.
+    #[inline]
+    pub const fn note_next(&mut self, piece: Piece, congestion: Congestion) {
+        self.filled += piece.len();
+        self.reached = piece.end;
+        self.congestion = self.congestion.with(congestion);
+    }
+
     /// Nothing is missing: pieces do not overlap, so that counting is enough.
     #[must_use]
     #[inline]

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use landfall_inet::reassembly::{Assembly, Congestion, Holes, LONGEST, Piece};
 use landfall_placement::{Ecn, Refusal};
 
+use super::kept::{Frame, Offered};
 use super::outcome::DropReason;
 use crate::memory::Head;
 use crate::wire::{Parsed, write_whole_head};
@@ -24,34 +25,113 @@ pub(super) struct Run {
     at: u32,
 }
 
-impl Run {
-    pub(super) fn bytes<'a>(&self, buffer: &'a [u8], last: &'a [u8]) -> &'a [u8] {
-        match self.at {
-            IN_FRAME => last,
-            at => &buffer[at as usize..][..(self.end - self.start) as usize],
-        }
-    }
+/// A frame that is kept, and where the payload begins in it.
+#[derive(Debug)]
+struct Kept<F> {
+    frame: F,
+    payload_at: u16,
 }
 
 /// The memory of a packet, which the next one may have.
-#[derive(Debug, Default)]
-pub(super) struct Buffer {
+#[derive(Debug)]
+pub(super) struct Buffer<F> {
+    /// What was copied: nothing where frames are kept.
     pub(super) bytes: Vec<u8>,
+    /// Frames, one for each run.
+    frames: Vec<Kept<F>>,
+    /// How many bytes these hold, and how many were set aside for them.
+    held: usize,
+    room: usize,
     /// In the order of their starts. None overlaps another.
     pub(super) runs: Vec<Run>,
     holes: Holes,
 }
 
-impl Buffer {
+impl<F> Default for Buffer<F> {
+    fn default() -> Self {
+        let (bytes, frames, runs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { bytes, frames, held: 0, room: 0, runs, holes: Holes::default() }
+    }
+}
+
+impl<F: Frame> Buffer<F> {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+        self.frames.clear();
+        (self.held, self.room) = (0, 0);
         self.runs.clear();
         self.holes.clear();
     }
 
     /// How many bytes of memory it has.
     pub(super) const fn memory(&self) -> usize {
-        self.bytes.capacity() + self.runs.capacity() * size_of::<Run>() + self.holes.memory()
+        self.capacity()
+            + self.frames.capacity() * size_of::<Kept<F>>()
+            + self.runs.capacity() * size_of::<Run>()
+            + self.holes.memory()
+    }
+
+    /// How many bytes there is room for: those that are copied, or those that frames hold.
+    pub(super) const fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.room
+    }
+
+    /// How many of them are in use.
+    pub(super) const fn len(&self) -> usize {
+        self.bytes.len() + self.held
+    }
+
+    /// Has it memory that is worth keeping?
+    pub(super) const fn is_worth_keeping(&self) -> bool {
+        self.bytes.capacity() + self.frames.capacity() > 0
+    }
+
+    /// Sets room aside: `capacity` in all, more than there is.
+    pub(super) fn grow(&mut self, capacity: usize) {
+        if F::IS_KEPT {
+            self.room = capacity;
+        } else {
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+    }
+
+    /// The bytes of a run.
+    pub(super) fn run<'a>(&'a self, run: &Run, last: &'a [u8]) -> &'a [u8] {
+        let len = (run.end - run.start) as usize;
+        match run.at {
+            IN_FRAME => last,
+            at if F::IS_KEPT => {
+                let Kept { frame, payload_at } = &self.frames[at as usize];
+                &frame.as_ref()[usize::from(*payload_at)..][..len]
+            }
+            at => &self.bytes[at as usize..][..len],
+        }
+    }
+
+    /// Keeps the bytes of the frame from `from` on, or the frame, whose payload begins at `payload_at`;
+    /// gives where.
+    fn push(
+        &mut self,
+        offered: &mut Offered<'_, F>,
+        from: usize,
+        end: usize,
+        payload_at: u16,
+    ) -> u32 {
+        match offered {
+            Offered::Bytes(frame) => {
+                let at = self.bytes.len() + usize::from(payload_at) - from;
+                self.bytes.extend_from_slice(&frame[from..end]);
+                at as u32
+            }
+            Offered::Frame(frame) => {
+                let at = self.frames.len();
+                if let Some(frame) = frame.take() {
+                    self.held += frame.memory();
+                    self.frames.push(Kept { frame, payload_at });
+                }
+                at as u32
+            }
+        }
     }
 
     /// How large the buffer has to be for this many more bytes; more, if it may, so that fragments
@@ -61,13 +141,14 @@ impl Buffer {
         /// The first step to a long packet, and what is out of proportion.
         const STEP: usize = 4;
         const OUT_OF_PROPORTION: usize = 16;
-        let (has, needed) = (self.bytes.capacity(), self.bytes.len() + more);
+        let (has, needed) = (self.capacity(), self.len() + more);
         if needed <= has {
             return has;
         }
         let expected =
             if usually > needed * OUT_OF_PROPORTION { needed * STEP } else { usually.max(needed) };
-        expected.max((has * 2).min(LONGEST_BUFFER))
+        // Frames may hold more than is in them.
+        expected.max((has * 2).min(LONGEST_BUFFER)).max(needed)
     }
 
     /// Enters bytes of the payload that lie at `at`.
@@ -77,6 +158,7 @@ impl Buffer {
             && before.end == piece.start
             && before.at != IN_FRAME
             && at != IN_FRAME
+            && !F::IS_KEPT
             && before.at + (before.end - before.start) == at
         {
             before.end = piece.end;
@@ -89,12 +171,11 @@ impl Buffer {
     fn of_piece(&self, piece: Piece) -> Option<&[u8]> {
         let behind = self.runs.partition_point(|run| run.start <= piece.start);
         let run = self.runs.get(behind.checked_sub(1)?)?;
-        let at = run.at.checked_add(piece.start - run.start)? as usize;
-        self.bytes.get(at..at + piece.len() as usize)
+        self.run(run, &[]).get((piece.start - run.start) as usize..)?.get(..piece.len() as usize)
     }
 }
 
-/// The first fragment: what its headers say, and where they lie in the buffer.
+/// The first fragment: what its headers say, and where its payload lies in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct First {
     parsed: Parsed,
@@ -103,12 +184,20 @@ struct First {
 
 /// A packet that is not complete. It lies apart from its entry of the table, and its memory is the
 /// next packet's: what is entered and taken out is as small as a key.
-#[derive(Debug, Default)]
-pub(super) struct Datagram {
-    pub(super) buffer: Buffer,
+#[derive(Debug)]
+pub(super) struct Datagram<F> {
+    pub(super) buffer: Buffer<F>,
     assembly: Assembly,
     first: Option<First>,
     pub(super) fragments: u16,
+}
+
+/// A fragment behind all headers, as it is appended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    pub(super) piece: Piece,
+    pub(super) ecn: Ecn,
+    pub(super) payload_at: u16,
 }
 
 /// A fragment with its bytes.
@@ -128,14 +217,33 @@ impl<'a> Arrived<'a> {
         &self.frame[self.parsed.payload_at.into()..][..self.piece.len() as usize]
     }
 
-    /// How many bytes are kept of it: of a first one its headers as well.
-    pub(super) fn kept_len(&self) -> usize {
-        let head = if self.piece.start == 0 { self.head().len() } else { 0 };
-        head + self.piece.len() as usize
+    /// How much of the buffer it takes to keep it: where bytes are copied, those of its payload, and
+    /// of a first one its headers.
+    pub(super) fn needs<F: Frame>(&self, offered: &Offered<'_, F>) -> usize {
+        match offered {
+            Offered::Frame(frame) => frame.as_ref().map_or(0, Frame::memory),
+            Offered::Bytes(_) => self.end() - self.kept_from(),
+        }
+    }
+
+    /// Where begins what is kept of it.
+    fn kept_from(&self) -> usize {
+        if self.piece.start == 0 { 0 } else { self.parsed.payload_at.into() }
+    }
+
+    fn end(&self) -> usize {
+        usize::from(self.parsed.payload_at) + self.piece.len() as usize
     }
 }
 
-impl Datagram {
+impl<F> Default for Datagram<F> {
+    fn default() -> Self {
+        let (buffer, assembly) = (Buffer::default(), Assembly::new());
+        Self { buffer, assembly, first: None, fragments: 0 }
+    }
+}
+
+impl<F: Frame> Datagram<F> {
     /// Another packet may have its memory.
     pub(super) fn clear(&mut self) {
         self.buffer.clear();
@@ -145,26 +253,38 @@ impl Datagram {
     /// Keeps a fragment of which nothing has to be asked but whether it is the next one in order, in
     /// the middle of the packet, and has room: what most are. False says nothing about it.
     #[inline]
-    pub(super) fn append(&mut self, piece: Piece, ecn: Ecn, payload: &[u8], most: u16) -> bool {
-        let Buffer { bytes, runs, holes } = &mut self.buffer;
-        let [.., run] = &mut runs[..] else { return false };
-        let lies_behind = run.end == piece.start
-            && run.at.checked_add(run.end - run.start) == Some(bytes.len() as u32);
+    pub(super) fn append(&mut self, plain: &Next, offered: &mut Offered<'_, F>, most: u16) -> bool {
+        let Next { piece, ecn, payload_at } = *plain;
+        let Self { buffer, assembly, fragments, .. } = self;
+        let Some(run) = buffer.runs.last() else { return false };
+        let needs = match offered {
+            Offered::Frame(frame) => frame.as_ref().map_or(0, Frame::memory),
+            Offered::Bytes(_) => piece.len() as usize,
+        };
+        let lies_behind = F::IS_KEPT
+            || run.at.checked_add(run.end - run.start) == Some(buffer.bytes.len() as u32);
         let is_between = piece.start > 0 && !piece.is_last;
         if !(is_between
+            && run.end == piece.start
             && lies_behind
-            && self.assembly.is_next(piece)
-            && payload.len() <= bytes.capacity() - bytes.len()
-            && self.fragments < most)
+            && assembly.is_next(piece)
+            && *fragments < most
+            && (!F::IS_KEPT || buffer.runs.len() < buffer.runs.capacity())
+            && (!F::IS_KEPT || buffer.frames.len() < buffer.frames.capacity())
+            && needs <= buffer.capacity() - buffer.len())
         {
             return false;
         }
-        bytes.extend_from_slice(payload);
-        run.end = piece.end;
+        let end = usize::from(payload_at) + piece.len() as usize;
+        let at = buffer.push(offered, payload_at.into(), end, payload_at);
+        match buffer.runs.last_mut() {
+            Some(run) if !F::IS_KEPT => run.end = piece.end,
+            _ => buffer.runs.push(Run { start: piece.start, end: piece.end, at }),
+        }
         let mut congestion = Congestion::default();
         congestion.add(ecn);
-        self.assembly.note(piece, congestion, holes);
-        self.fragments += 1;
+        assembly.note_next(piece, congestion);
+        *fragments += 1;
         true
     }
 
@@ -192,28 +312,28 @@ impl Datagram {
         self.assembly.is_whole_with(piece)
     }
 
-    /// Keeps the bytes of a fragment that was checked.
-    pub(super) fn keep(&mut self, arrived: &Arrived<'_>) {
-        if arrived.piece.start == 0 {
-            let at = self.buffer.bytes.len() as u32;
-            self.first = Some(First { parsed: *arrived.parsed, at });
-            self.buffer.bytes.extend_from_slice(arrived.head());
+    /// Keeps a fragment that was checked.
+    pub(super) fn keep(&mut self, parsed: &Parsed, piece: Piece, offered: &mut Offered<'_, F>) {
+        let payload_at = parsed.payload_at;
+        let from = if piece.start == 0 { 0 } else { payload_at.into() };
+        let end = usize::from(payload_at) + piece.len() as usize;
+        let at = self.buffer.push(offered, from, end, payload_at);
+        if piece.start == 0 {
+            self.first = Some(First { parsed: *parsed, at });
         }
-        let at = self.buffer.bytes.len() as u32;
-        self.buffer.bytes.extend_from_slice(arrived.payload());
-        self.note(arrived, at);
+        self.note(piece, parsed.ecn, at);
     }
 
     /// Enters the fragment that completes the packet: its bytes stay in its frame.
     pub(super) fn complete(&mut self, arrived: &Arrived<'_>) {
-        self.note(arrived, IN_FRAME);
+        self.note(arrived.piece, arrived.parsed.ecn, IN_FRAME);
     }
 
-    fn note(&mut self, arrived: &Arrived<'_>, at: u32) {
+    fn note(&mut self, piece: Piece, ecn: Ecn, at: u32) {
         let mut congestion = Congestion::default();
-        congestion.add(arrived.parsed.ecn);
-        self.assembly.note(arrived.piece, congestion, &mut self.buffer.holes);
-        self.buffer.enter(arrived.piece, at);
+        congestion.add(ecn);
+        self.assembly.note(piece, congestion, &mut self.buffer.holes);
+        self.buffer.enter(piece, at);
         self.fragments += 1;
     }
 
@@ -231,19 +351,25 @@ impl Datagram {
     /// The first fragment's headers, if it came before the last.
     pub(super) fn first(&self) -> Option<(&Parsed, &[u8])> {
         let First { parsed, at } = self.first.as_ref()?;
-        Some((parsed, self.buffer.bytes.get(*at as usize..)?.get(..parsed.payload_at.into())?))
+        let len = usize::from(parsed.payload_at);
+        let head = if F::IS_KEPT {
+            self.buffer.frames.get(*at as usize)?.frame.as_ref().get(..len)?
+        } else {
+            self.buffer.bytes.get(..*at as usize)?.get(*at as usize - len..)?
+        };
+        Some((parsed, head))
     }
 
     /// As much of the first fragment's payload as fits.
     pub(super) fn first_payload(&self, most: usize) -> &[u8] {
         let run = self.buffer.runs.first().filter(|run| run.start == 0);
-        let bytes = run.map_or(&[][..], |run| run.bytes(&self.buffer.bytes, &[]));
+        let bytes = run.map_or(&[][..], |run| self.buffer.run(run, &[]));
         let len = self.first.map_or(0, |first| first.parsed.payload_len as usize);
         &bytes[..bytes.len().min(len).min(most)]
     }
 }
 
-impl Datagram {
+impl<F: Frame> Datagram<F> {
     /// All of a packet that came in one piece.
     pub(super) fn set_whole(&mut self, piece: Piece) {
         self.clear();

@@ -31,7 +31,7 @@ pub(super) struct Fragment {
 /// The fragment that a frame carries, if it is one of the usual kind: IPv4 behind an Ethernet header
 /// without tags, no options, nothing odd. `None` says nothing.
 #[inline]
-pub(super) fn plain(link: Link, frame: &[u8]) -> Option<Plain<'_>> {
+pub(super) fn plain(link: Link, frame: &[u8]) -> Option<Plain> {
     match link {
         Link::Ethernet => Plain::read(frame, u32::try_from(frame.len()).ok()?),
         Link::Ip => None,

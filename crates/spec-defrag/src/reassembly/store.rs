@@ -10,19 +10,22 @@ use landfall_placement::{Instant, assumed};
 use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
 
 use super::Config;
-use super::datagram::Datagram;
+use super::datagram::{Datagram, Next};
 use super::ended::{EndReason, EndedPacket};
 use super::frame::Vlans;
+use super::kept::{Copied, Frame, Offered};
 use super::outcome::{Counters, DropReason};
 use crate::sources::{Source, Sources, address};
-use crate::wire::{Key, Plain};
+use crate::wire::Key;
 
 /// What a packet counts beside its buffer.
 pub(super) const OVERHEAD: u64 = 512;
 
-const _: () = assert!(
-    size_of::<Entry>() + size_of::<Datagram>() + size_of::<Source>() + 64 <= OVERHEAD as usize
-);
+const _: () = {
+    // A frame counts its own.
+    let (entry, datagram) = (size_of::<Entry<Copied>>(), size_of::<Datagram<Copied>>());
+    assert!(entry + datagram + size_of::<Source>() + 64 <= OVERHEAD as usize);
+};
 
 /// Buffers that wait for the next packets.
 const SPARES: usize = 32;
@@ -76,14 +79,14 @@ impl Hash for PacketKey {
 
 /// What became of a packet so far.
 #[derive(Debug)]
-pub(super) enum State {
-    Gathering(Box<Datagram>),
+pub(super) enum State<F> {
+    Gathering(Box<Datagram<F>>),
     /// What still comes of it is dropped.
     Ended,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Entry<F> {
     key: PacketKey,
     /// Of the key, once it was needed.
     hash: Option<u32>,
@@ -91,13 +94,13 @@ struct Entry {
     /// How much it counts.
     bytes: u64,
     started: Instant,
-    state: State,
+    state: State<F>,
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct Store<F> {
     pub(super) config: Config,
-    entries: Table<Entry>,
+    entries: Table<Entry<F>>,
     index: HashIndex,
     /// The packet of the last fragment: that of the next one, most often.
     recent: Option<u32>,
@@ -113,7 +116,7 @@ pub(super) struct Store {
     all_links: AgeLinks,
     /// Those of each source.
     source_links: AgeLinks,
-    spares: Vec<Box<Datagram>>,
+    spares: Vec<Box<Datagram<F>>>,
     spare_bytes: u64,
     /// How many bytes the packet kept that was complete last: the next one will need as many.
     usual: usize,
@@ -121,7 +124,7 @@ pub(super) struct Store {
     pub(super) counters: Counters,
 }
 
-impl Store {
+impl<F: Frame> Store<F> {
     pub(super) fn new(config: Config) -> Self {
         let secret = config.secret;
         Self {
@@ -190,11 +193,11 @@ impl Store {
         self.all.oldest().or(self.unlisted)
     }
 
-    pub(super) fn state(&mut self, at: u32) -> Option<&mut State> {
+    pub(super) fn state(&mut self, at: u32) -> Option<&mut State<F>> {
         Some(&mut self.entries.get_mut(at)?.state)
     }
 
-    pub(super) fn datagram(&mut self, at: u32) -> Option<&mut Datagram> {
+    pub(super) fn datagram(&mut self, at: u32) -> Option<&mut Datagram<F>> {
         match self.state(at)? {
             State::Gathering(datagram) => Some(datagram),
             State::Ended => None,
@@ -238,10 +241,11 @@ impl Store {
     }
 
     /// A spare buffer for `needed` bytes, whose memory is within `room`.
-    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Box<Datagram>> {
-        let fits = |spare: &Box<Datagram>| {
+    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Box<Datagram<F>>> {
+        let fits = |spare: &Box<Datagram<F>>| {
             let has = spare.buffer.bytes.capacity();
-            needed <= has && has / SPARE_FIT <= needed && spare.buffer.memory() as u64 <= room
+            let fits = F::IS_KEPT || needed <= has && has / SPARE_FIT <= needed;
+            fits && spare.buffer.memory() as u64 <= room
         };
         let at = self.spares.iter().position(fits)?;
         let spare = self.spares.swap_remove(at);
@@ -250,16 +254,16 @@ impl Store {
     }
 
     /// A packet is complete, which this was.
-    pub(super) fn complete(&mut self, datagram: &Datagram) {
-        self.usual = datagram.buffer.bytes.len();
+    pub(super) fn complete(&mut self, datagram: &Datagram<F>) {
+        self.usual = datagram.buffer.len();
     }
 
     /// Keeps the memory of a packet that is over for the next one.
-    pub(super) fn recycle(&mut self, mut datagram: Box<Datagram>) {
+    pub(super) fn recycle(&mut self, mut datagram: Box<Datagram<F>>) {
+        datagram.clear();
         let more = datagram.buffer.memory() as u64;
         let has_room = self.spare_bytes + more <= self.config.bytes / 8;
-        if self.spares.len() < SPARES && datagram.buffer.bytes.capacity() > 0 && has_room {
-            datagram.clear();
+        if self.spares.len() < SPARES && datagram.buffer.is_worth_keeping() && has_room {
             self.spare_bytes += more;
             self.spares.push(datagram);
         }
@@ -267,17 +271,13 @@ impl Store {
 
     /// Keeps a fragment of the packet of the last one, where [`Datagram::append`] does.
     #[inline]
-    pub(super) fn append(&mut self, plain: &Plain<'_>, frame: &[u8]) -> bool {
+    pub(super) fn append(&mut self, key: Key, next: &Next, offered: &mut Offered<'_, F>) -> bool {
         let most = self.config.fragments;
         let recent = self.recent.and_then(|recent| self.entries.get_mut(recent));
-        let Some(Entry { key, state: State::Gathering(datagram), .. }) = recent else {
+        let Some(Entry { key: of_recent, state: State::Gathering(datagram), .. }) = recent else {
             return false;
         };
-        if *key != (PacketKey { key: plain.key(), vlans: [0; 2] }) {
-            return false;
-        }
-        let Some(piece) = plain.piece_behind_headers() else { return false };
-        datagram.append(piece, plain.ecn(), plain.payload(frame), most)
+        *of_recent == PacketKey { key, vlans: [0; 2] } && datagram.append(next, offered, most)
     }
 
     /// Sees to it that a packet has room for this many more bytes.
@@ -286,8 +286,8 @@ impl Store {
         let (source, State::Gathering(datagram)) = (entry.source, &entry.state) else {
             return Err(DropReason::Ended);
         };
-        let has = datagram.buffer.bytes.capacity();
-        let needed = datagram.buffer.bytes.len() + more;
+        let has = datagram.buffer.capacity();
+        let needed = datagram.buffer.len() + more;
         if needed <= has {
             return Ok(());
         }
@@ -296,21 +296,22 @@ impl Store {
         // Nobody has to go for what is only convenient.
         let capacity = if self.has_room(source, extra(wanted)) { wanted } else { needed };
         self.make_room(Some(at), source, extra(capacity))?;
-        let spare = self.spare_for(capacity, u64::MAX).filter(|spare| {
-            let more = spare.buffer.bytes.capacity().saturating_sub(has);
+        // Frames need none.
+        let spare = if F::IS_KEPT { None } else { self.spare_for(capacity, u64::MAX) };
+        let spare = spare.filter(|spare| {
+            let more = spare.buffer.capacity().saturating_sub(has);
             self.has_room(source, extra(has + more))
         });
         let mut freed = None;
         if let Some(datagram) = self.datagram(at) {
-            let bytes = &mut datagram.buffer.bytes;
             match spare {
                 Some(mut spare) => {
-                    let other = &mut spare.buffer.bytes;
+                    let (bytes, other) = (&mut datagram.buffer.bytes, &mut spare.buffer.bytes);
                     other.extend_from_slice(bytes);
                     core::mem::swap(other, bytes);
                     freed = Some(spare);
                 }
-                None => bytes.reserve_exact(capacity - bytes.len()),
+                None => datagram.buffer.grow(capacity),
             }
         }
         if let Some(freed) = freed {
@@ -458,7 +459,7 @@ impl Store {
     }
 
     /// A packet is known no longer.
-    pub(super) fn close(&mut self, at: u32) -> Option<(PacketKey, State)> {
+    pub(super) fn close(&mut self, at: u32) -> Option<(PacketKey, State<F>)> {
         let entry = self.entries.remove(at)?;
         if self.recent == Some(at) {
             self.recent = None;

@@ -36,16 +36,19 @@ const PAYLOAD_AT: usize = AT + ipv4::LEN;
 
 /// Nearly all pieces: IPv4 behind an Ethernet header, no options, everything right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plain<'a> {
-    header: &'a ipv4::Header,
+pub(crate) struct Plain {
+    header: ipv4::Header,
     piece: Fragment,
     payload_len: u32,
 }
 
-impl<'a> Plain<'a> {
+impl Plain {
+    /// Where the payload begins.
+    pub(crate) const PAYLOAD_AT: u16 = PAYLOAD_AT as u16;
+
     /// Reads the headers as [`parse`] does. `None` says nothing.
     #[inline]
-    pub(crate) fn read(head: &'a [u8], frame_len: u32) -> Option<Self> {
+    pub(crate) fn read(head: &[u8], frame_len: u32) -> Option<Self> {
         let bytes = head.first_chunk::<{ PAYLOAD_AT }>()?;
         let header = ipv4::Header::ref_from_bytes(&bytes[AT..]).ok()?;
         let total_len = u32::from(header.total_len.get());
@@ -59,7 +62,7 @@ impl<'a> Plain<'a> {
         let piece = header.piece();
         let ends_well = !piece.more || payload_len.is_multiple_of(8);
         let fits = piece.offset.wrapping_add(total_len) <= ipv4::PACKET_MAX;
-        (is_plain && ends_well && fits).then_some(Self { header, piece, payload_len })
+        (is_plain && ends_well && fits).then_some(Self { header: *header, piece, payload_len })
     }
 
     /// What the headers say.
@@ -70,7 +73,7 @@ impl<'a> Plain<'a> {
             fragment: Some(self.piece),
             protocol: self.header.protocol,
             network_at: AT as u16,
-            payload_at: PAYLOAD_AT as u16,
+            payload_at: Self::PAYLOAD_AT,
             payload_len: self.payload_len,
             ecn: self.ecn(),
         }
@@ -84,12 +87,6 @@ impl<'a> Plain<'a> {
     #[inline]
     pub(crate) const fn ecn(&self) -> Ecn {
         self.header.ecn()
-    }
-
-    /// The bytes of the piece in its frame.
-    #[inline]
-    pub(crate) fn payload<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
-        &frame[PAYLOAD_AT..][..self.payload_len as usize]
     }
 
     /// Where the piece belongs, if that is behind whatever header of the transport there is: such
