@@ -38,7 +38,7 @@
 //! | store | bytes | at a bound |
 //! | --- | --- | --- |
 //! | `qpip::ip::reassembly` | copies them into buffers of its own, which grow; so it also compares the bytes of a repetition, and looks whether the first fragment has all headers (RFC 7112) | the oldest packet goes |
-//! | `spec_defrag::reassembly` | for gateways and tools: one buffer for each packet, in the order of arrival, handed out as a list; compares the bytes of a repetition, and looks for all headers (RFC 7112) | the oldest of a source that holds much of its share, else the oldest |
+//! | `spec_defrag::reassembly` | for gateways and tools: one buffer for each packet, in the order of arrival, or the frames themselves, handed out as a list; compares the bytes of a repetition, and looks for all headers (RFC 7112) | the oldest of a source that holds much of its share, else the oldest |
 //! | `spec_defrag::conventional` | never sees them: it names places in registered pages, takes over a page in which fragments have landed, and keeps the transport header apart | the oldest of the same source goes first |
 //!
 //! Speculative defragmentation itself is neither: it guesses the places before the

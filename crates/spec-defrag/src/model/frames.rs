@@ -134,7 +134,7 @@ pub struct Reassembled {
 }
 
 /// The packet that came, why the frame was dropped, and whether it is to be passed on.
-fn what_became<F: Frame>(outcome: Outcome<'_, F>) -> (Option<Vec<u8>>, Option<DropReason>, bool) {
+fn what_became<F: Frame>(outcome: &Outcome<'_, F>) -> (Option<Vec<u8>>, Option<DropReason>, bool) {
     match outcome {
         Outcome::Packet(packet) => {
             let whole = packet.to_vec();
@@ -144,7 +144,7 @@ fn what_became<F: Frame>(outcome: Outcome<'_, F>) -> (Option<Vec<u8>>, Option<Dr
                 copied == Ok(whole.len()) && room == whole && packet.len() == whole.len();
             (Some(if is_alike { whole } else { Vec::new() }), None, false)
         }
-        Outcome::Dropped(reason) => (None, Some(reason), false),
+        Outcome::Dropped(reason) => (None, Some(*reason), false),
         Outcome::NotFragment => (None, None, true),
         Outcome::Kept => (None, None, false),
     }
@@ -224,7 +224,7 @@ impl Pair {
         let reading = read_within(&plain, longest_head);
         let (now, is_tight) = (self.now, self.choices.is_tight);
         self.offered += 1;
-        let (came, dropped, passed) = what_became(self.reassembler.offer(now, frame));
+        let (came, dropped, passed) = what_became(&self.reassembler.offer(now, frame));
         let kept = self.keep(frame);
         if !is_tight {
             let is_alike = kept == (came.clone(), dropped, passed);
@@ -267,7 +267,7 @@ impl Pair {
     /// Offers a frame to the one that keeps them.
     fn keep(&mut self, frame: &[u8]) -> (Option<Vec<u8>>, Option<DropReason>, bool) {
         let mut own = Some(frame.to_vec());
-        let came = what_became(self.keeping.offer_frame(self.now, &mut own));
+        let came = what_became(&self.keeping.offer_frame(self.now, &mut own));
         let is_done_with =
             came == (None, None, false) || came.1 == Some(DropReason::TooManyFragments);
         let is_good = own.as_deref().map_or(is_done_with, |own| own == frame);

@@ -135,20 +135,10 @@ impl<F: Frame> Buffer<F> {
     }
 
     /// How large the buffer has to be for this many more bytes; more, if it may, so that fragments
-    /// in order do not move it each time: as large as packets `usually` are, where that is not out of
-    /// all proportion to what is here.
-    pub(super) fn capacity_for(&self, more: usize, usually: usize) -> usize {
-        /// The first step to a long packet, and what is out of proportion.
-        const STEP: usize = 4;
-        const OUT_OF_PROPORTION: usize = 16;
+    /// in order do not move it each time.
+    pub(super) fn capacity_for(&self, more: usize) -> usize {
         let (has, needed) = (self.capacity(), self.len() + more);
-        if needed <= has {
-            return has;
-        }
-        let expected =
-            if usually > needed * OUT_OF_PROPORTION { needed * STEP } else { usually.max(needed) };
-        // Frames may hold more than is in them.
-        expected.max((has * 2).min(LONGEST_BUFFER)).max(needed)
+        if needed <= has { has } else { needed.max((has * 2).min(LONGEST_BUFFER)) }
     }
 
     /// Enters bytes of the payload that lie at `at`.
@@ -256,6 +246,7 @@ impl<F: Frame> Datagram<F> {
     pub(super) fn append(&mut self, plain: &Next, offered: &mut Offered<'_, F>, most: u16) -> bool {
         let Next { piece, ecn, payload_at } = *plain;
         let Self { buffer, assembly, fragments, .. } = self;
+        // It is the first fragment.
         let Some(run) = buffer.runs.last() else { return false };
         let needs = match offered {
             Offered::Frame(frame) => frame.as_ref().map_or(0, Frame::memory),

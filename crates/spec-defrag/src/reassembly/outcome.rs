@@ -10,7 +10,6 @@ use super::packet::Packet;
 /// What became of a frame.
 #[derive(Debug)]
 #[must_use]
-#[expect(clippy::large_enum_variant, reason = "a packet that lies elsewhere would be allocated")]
 pub enum Outcome<'a, F = Copied> {
     /// It carries no fragment of IP: pass it on as it is.
     NotFragment,

@@ -33,6 +33,10 @@ const SPARES: usize = 32;
 /// become complete shall not hold large buffers.
 const SPARE_FIT: usize = 4;
 
+/// The same for a packet of which more than one fragment came. There are so few spare buffers that this is no
+/// way to hold much memory with little.
+const GROWN_FIT: usize = 32;
+
 /// Shares are counted in this part of what a source may hold.
 const SHARES: u64 = 1024;
 /// A source that holds more than half of what it may pays before others do.
@@ -116,6 +120,7 @@ pub(super) struct Store<F> {
     all_links: AgeLinks,
     /// Those of each source.
     source_links: AgeLinks,
+    #[expect(clippy::vec_box, reason = "they go into entries as they are")]
     spares: Vec<Box<Datagram<F>>>,
     spare_bytes: u64,
     /// How many bytes the packet kept that was complete last: the next one will need as many.
@@ -177,9 +182,10 @@ impl<F: Frame> Store<F> {
     /// Enters the packet that began last where it is found by its key and by its age. Before another
     /// begins, so that the lists are in the order in which packets began.
     fn list(&mut self) {
+        // All are listed.
         let Some(at) = self.unlisted.take() else { return };
-        let entry = assumed(self.entries.get_mut(at), "what is not listed is in the table");
-        let Some(entry) = entry else { return };
+        let entry = self.entries.get_mut(at);
+        let Some(entry) = assumed(entry, "what is not listed is in the table") else { return };
         let hash = *entry.hash.get_or_insert_with(|| self.index.hash(&entry.key));
         self.index.insert_hashed(hash, at);
         self.all_links.push(&mut self.all, at);
@@ -242,12 +248,12 @@ impl<F: Frame> Store<F> {
 
     /// A spare buffer for `needed` bytes, whose memory is within `room`.
     fn spare_for(&mut self, needed: usize, room: u64) -> Option<Box<Datagram<F>>> {
-        let fits = |spare: &Box<Datagram<F>>| {
+        let fits = |spare: &Datagram<F>| {
             let has = spare.buffer.bytes.capacity();
             let fits = F::IS_KEPT || needed <= has && has / SPARE_FIT <= needed;
             fits && spare.buffer.memory() as u64 <= room
         };
-        let at = self.spares.iter().position(fits)?;
+        let at = self.spares.iter().position(|spare| fits(spare))?;
         let spare = self.spares.swap_remove(at);
         self.spare_bytes -= spare.buffer.memory() as u64;
         Some(spare)
@@ -274,6 +280,7 @@ impl<F: Frame> Store<F> {
     pub(super) fn append(&mut self, key: Key, next: &Next, offered: &mut Offered<'_, F>) -> bool {
         let most = self.config.fragments;
         let recent = self.recent.and_then(|recent| self.entries.get_mut(recent));
+        // It is complete, or was ended: then this says nothing.
         let Some(Entry { key: of_recent, state: State::Gathering(datagram), .. }) = recent else {
             return false;
         };
@@ -291,13 +298,18 @@ impl<F: Frame> Store<F> {
         if needed <= has {
             return Ok(());
         }
-        let wanted = datagram.buffer.capacity_for(more, self.usual);
+        let wanted = datagram.buffer.capacity_for(more);
         let extra = |capacity: usize| Room { bytes: (capacity - has) as u64, packets: 0 };
         // Nobody has to go for what is only convenient.
         let capacity = if self.has_room(source, extra(wanted)) { wanted } else { needed };
         self.make_room(Some(at), source, extra(capacity))?;
-        // Frames need none.
-        let spare = if F::IS_KEPT { None } else { self.spare_for(capacity, u64::MAX) };
+        let spare = if F::IS_KEPT {
+            None // frames need none
+        } else {
+            // One that the whole packet fits in is not moved again.
+            let usual = self.usual.clamp(needed, needed * GROWN_FIT);
+            self.spare_for(usual, u64::MAX).or_else(|| self.spare_for(capacity, u64::MAX))
+        };
         let spare = spare.filter(|spare| {
             let more = spare.buffer.capacity().saturating_sub(has);
             self.has_room(source, extra(has + more))
