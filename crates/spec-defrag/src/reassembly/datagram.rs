@@ -2,6 +2,7 @@
 //! which bytes of the packet those are.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use landfall_inet::reassembly::{Assembly, Congestion, Holes, LONGEST, Piece};
 use landfall_placement::{Ecn, Refusal};
@@ -108,25 +109,19 @@ impl<F: Frame> Buffer<F> {
         }
     }
 
-    /// Keeps the bytes of the frame from `from` on, or the frame, whose payload begins at `payload_at`;
-    /// gives where.
-    fn push(
-        &mut self,
-        offered: &mut Offered<'_, F>,
-        from: usize,
-        end: usize,
-        payload_at: u16,
-    ) -> u32 {
+    /// Keeps these bytes of the frame, or all of it; gives where the payload lies, which begins at
+    /// `payload_at` in it.
+    fn push(&mut self, offered: &mut Offered<'_, F>, copied: Range<usize>, payload_at: u16) -> u32 {
         match offered {
             Offered::Bytes(frame) => {
-                let at = self.bytes.len() + usize::from(payload_at) - from;
-                self.bytes.extend_from_slice(&frame[from..end]);
+                let at = self.bytes.len() + usize::from(payload_at) - copied.start;
+                self.bytes.extend_from_slice(&frame[copied]);
                 at as u32
             }
             Offered::Frame(frame) => {
                 let at = self.frames.len();
                 if let Some(frame) = frame.take() {
-                    self.held += frame.memory();
+                    self.held += frame.held();
                     self.frames.push(Kept { frame, payload_at });
                 }
                 at as u32
@@ -207,23 +202,18 @@ impl<'a> Arrived<'a> {
         &self.frame[self.parsed.payload_at.into()..][..self.piece.len() as usize]
     }
 
-    /// How much of the buffer it takes to keep it: where bytes are copied, those of its payload, and
-    /// of a first one its headers.
+    /// How much of the buffer it takes to keep it.
     pub(super) fn needs<F: Frame>(&self, offered: &Offered<'_, F>) -> usize {
-        match offered {
-            Offered::Frame(frame) => frame.as_ref().map_or(0, Frame::memory),
-            Offered::Bytes(_) => self.end() - self.kept_from(),
-        }
+        offered.needs(copied(self.parsed, self.piece).len())
     }
+}
 
-    /// Where begins what is kept of it.
-    fn kept_from(&self) -> usize {
-        if self.piece.start == 0 { 0 } else { self.parsed.payload_at.into() }
-    }
-
-    fn end(&self) -> usize {
-        usize::from(self.parsed.payload_at) + self.piece.len() as usize
-    }
+/// Which bytes of its frame are copied where a fragment is: its payload, and of a first one its
+/// headers.
+fn copied(parsed: &Parsed, piece: Piece) -> Range<usize> {
+    let payload_at = usize::from(parsed.payload_at);
+    let from = if piece.start == 0 { 0 } else { payload_at };
+    from..payload_at + piece.len() as usize
 }
 
 impl<F> Default for Datagram<F> {
@@ -248,10 +238,7 @@ impl<F: Frame> Datagram<F> {
         let Self { buffer, assembly, fragments, .. } = self;
         // It is the first fragment.
         let Some(run) = buffer.runs.last() else { return false };
-        let needs = match offered {
-            Offered::Frame(frame) => frame.as_ref().map_or(0, Frame::memory),
-            Offered::Bytes(_) => piece.len() as usize,
-        };
+        let needs = offered.needs(piece.len() as usize);
         let lies_behind = F::IS_KEPT
             || run.at.checked_add(run.end - run.start) == Some(buffer.bytes.len() as u32);
         let is_between = piece.start > 0 && !piece.is_last;
@@ -262,12 +249,12 @@ impl<F: Frame> Datagram<F> {
             && *fragments < most
             && (!F::IS_KEPT || buffer.runs.len() < buffer.runs.capacity())
             && (!F::IS_KEPT || buffer.frames.len() < buffer.frames.capacity())
-            && needs <= buffer.capacity() - buffer.len())
+            && needs <= buffer.capacity().saturating_sub(buffer.len()))
         {
             return false;
         }
-        let end = usize::from(payload_at) + piece.len() as usize;
-        let at = buffer.push(offered, payload_at.into(), end, payload_at);
+        let from = usize::from(payload_at);
+        let at = buffer.push(offered, from..from + piece.len() as usize, payload_at);
         match buffer.runs.last_mut() {
             Some(run) if !F::IS_KEPT => run.end = piece.end,
             _ => buffer.runs.push(Run { start: piece.start, end: piece.end, at }),
@@ -305,10 +292,7 @@ impl<F: Frame> Datagram<F> {
 
     /// Keeps a fragment that was checked.
     pub(super) fn keep(&mut self, parsed: &Parsed, piece: Piece, offered: &mut Offered<'_, F>) {
-        let payload_at = parsed.payload_at;
-        let from = if piece.start == 0 { 0 } else { payload_at.into() };
-        let end = usize::from(payload_at) + piece.len() as usize;
-        let at = self.buffer.push(offered, from, end, payload_at);
+        let at = self.buffer.push(offered, copied(parsed, piece), parsed.payload_at);
         if piece.start == 0 {
             self.first = Some(First { parsed: *parsed, at });
         }

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 /// The memory of a frame, which a reassembler keeps until the packet is complete.
 ///
 /// What a device put a frame into: a buffer that goes back to its pool when it is dropped, a
-/// `Vec<u8>`, or a slice of a capture that lies in memory.
+/// `Vec<u8>`, or a slice of a capture that lies in memory. Its bytes, and what it holds, stay what they
+/// are for as long as it is kept.
 pub trait Frame: AsRef<[u8]> {
     /// Whether there are any: bytes of [`Copied`] ones are copied.
     #[doc(hidden)]
@@ -14,6 +15,12 @@ pub trait Frame: AsRef<[u8]> {
 
     /// How many bytes of memory it holds: at least those of the frame.
     fn memory(&self) -> usize;
+
+    /// The same, so that sums of it have room.
+    #[doc(hidden)]
+    fn held(&self) -> usize {
+        self.memory().min(u32::MAX as usize)
+    }
 }
 
 /// In place of a frame that is kept: there is none, its bytes are copied.
@@ -67,6 +74,15 @@ impl<'a, F: Frame> Offered<'a, F> {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Frame(frame) => frame.as_ref().map_or(&[], AsRef::as_ref),
+        }
+    }
+
+    /// How much of a buffer it takes to keep it, of which `copied` bytes would be copied.
+    #[inline]
+    pub(super) fn needs(&self, copied: usize) -> usize {
+        match self {
+            Self::Bytes(_) => copied,
+            Self::Frame(frame) => frame.as_ref().map_or(0, F::held),
         }
     }
 

@@ -207,7 +207,8 @@ impl<F: Frame> Reassembler<F> {
     /// caller's again where it completes a packet, is none of ours or is dropped. Frames are
     /// released when their packet ended, or when the next packet came out.
     ///
-    /// What counts is what frames hold ([`Frame::memory`]), and not what is in them.
+    /// What counts is what frames hold ([`Frame::memory`]), and not what is in them. No frame at all is
+    /// no fragment.
     pub fn offer_frame<'a>(&'a mut self, now: Instant, frame: &'a mut Option<F>) -> Outcome<'a, F> {
         self.handle_frame(now, Offered::Frame(frame))
     }
