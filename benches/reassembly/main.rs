@@ -5,12 +5,16 @@
 //! cargo bench -p landfall-benches --bench reassembly
 //! ```
 //!
-//! With `--test` each is run once and briefly; that all make the same packets is checked in both.
+//! With `--test` each is run once and briefly; that all make the same packets is checked in both. With
+//! `-- --instructions` it runs itself under `valgrind --tool=callgrind` and counts instructions for each
+//! fragment, which do not depend on what else the machine does.
 
 mod dpdk;
 mod smoltcp;
 
+use std::env;
 use std::hint::black_box;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use landfall_placement::{Instant as Moment, RegionId};
@@ -90,7 +94,8 @@ fn traffic() -> Vec<Traffic> {
     ]
 }
 
-/// How often the frames are gone through for one figure.
+/// How often the frames are gone through for one figure. It is what is counted, too: see [`count`].
+#[inline(never)]
 fn timed(rounds: u32, mut round: impl FnMut() -> u64) -> (Duration, u64) {
     let mut packets = 0;
     let mut best = Duration::MAX;
@@ -122,6 +127,22 @@ fn ours(traffic: &Traffic, rounds: u32, is_flat: bool) -> (Duration, u64) {
             } else {
                 black_box(packet.pieces().map(<[u8]>::len).sum::<usize>());
             }
+        }
+        packets
+    })
+}
+
+/// Frames are kept, and nothing is copied; as a list.
+fn keeping(traffic: &Traffic, rounds: u32) -> (Duration, u64) {
+    let mut reassembler: Reassembler<&[u8]> = Reassembler::keeping(config());
+    timed(rounds, || {
+        let mut packets = 0;
+        for frame in &traffic.frames {
+            let mut frame = Some(&frame[..]);
+            let outcome = reassembler.offer_frame(Moment::from_millis(1), &mut frame);
+            let Some(packet) = outcome.packet() else { continue };
+            packets += 1;
+            black_box(packet.pieces().map(<[u8]>::len).sum::<usize>());
         }
         packets
     })
@@ -165,16 +186,40 @@ fn smoltcp(traffic: &Traffic, rounds: u32) -> (Duration, u64) {
 /// All make the same packets of the same frames.
 fn check(traffic: &Traffic) {
     let mut reassembler = Reassembler::new(config());
+    let mut keeping: Reassembler<&[u8]> = Reassembler::keeping(config());
     let mut table = dpdk::Table::<MANY>::new(PACKETS, 30_000_000);
     let mut smoltcp = Smoltcp::new();
     for frame in &traffic.frames {
         let ours = reassembler.offer(Moment::from_millis(1), frame).packet();
         let ours = ours.map(|packet| packet.to_vec()[34..].to_vec());
+        let mut kept = Some(&frame[..]);
+        let listed = keeping.offer_frame(Moment::from_millis(1), &mut kept).packet();
+        assert_eq!(ours, listed.map(|packet| packet.to_vec()[34..].to_vec()), "{}", traffic.name);
         let theirs = table.offer(1, frame).map(|chain| chain.pieces().flatten().copied().collect());
         assert_eq!(ours, theirs, "{}", traffic.name);
         let mut others = Vec::new();
         smoltcp.offer(1, frame, |packet| others.push(packet[20..].to_vec()));
         assert_eq!(ours.into_iter().collect::<Vec<_>>(), others, "{}", traffic.name);
+    }
+}
+
+/// Who joins, and how.
+type Subject = (&'static str, fn(&Traffic, u32) -> (Duration, u64));
+
+const SUBJECTS: [Subject; 6] = [
+    ("spec_defrag, as a list", |traffic, rounds| ours(traffic, rounds, false)),
+    ("spec_defrag, in one piece", |traffic, rounds| ours(traffic, rounds, true)),
+    ("spec_defrag, frames kept", keeping),
+    ("ip_frag, as a chain", |traffic, rounds| ip_frag(traffic, rounds, false)),
+    ("ip_frag, in one piece", |traffic, rounds| ip_frag(traffic, rounds, true)),
+    ("smoltcp, interface and socket", smoltcp),
+];
+
+/// With as small a table as will do: for 8 fragments of a packet, or for 64.
+fn ip_frag(traffic: &Traffic, rounds: u32, is_flat: bool) -> (Duration, u64) {
+    match traffic.longest {
+        ..=FEW => dpdk::<FEW>(traffic, rounds, is_flat),
+        _ => dpdk::<MANY>(traffic, rounds, is_flat),
     }
 }
 
@@ -184,7 +229,8 @@ fn times(rounds: u32) {
     for traffic in traffic() {
         check(&traffic);
         let bytes: usize = traffic.frames.iter().map(Vec::len).sum();
-        let row = |what: &str, (time, packets): (Duration, u64)| {
+        for (what, run) in SUBJECTS {
+            let (time, packets) = run(&traffic, rounds);
             assert_eq!(packets, traffic.packets as u64, "{}: {what}", traffic.name);
             let nanos = time.as_nanos() as f64;
             println!(
@@ -194,18 +240,54 @@ fn times(rounds: u32) {
                 nanos / packets as f64,
                 bytes as f64 / nanos
             );
-        };
-        row("spec_defrag, as a list", ours(&traffic, rounds, false));
-        row("spec_defrag, in one piece", ours(&traffic, rounds, true));
-        if traffic.longest <= FEW {
-            row("ip_frag of 8, as a chain", dpdk::<FEW>(&traffic, rounds, false));
-            row("ip_frag of 8, in one piece", dpdk::<FEW>(&traffic, rounds, true));
-        } else {
-            row("ip_frag of 64, as a chain", dpdk::<MANY>(&traffic, rounds, false));
-            row("ip_frag of 64, in one piece", dpdk::<MANY>(&traffic, rounds, true));
         }
-        row("smoltcp, interface and socket", smoltcp(&traffic, rounds));
     }
+}
+
+/// Tells the copy under valgrind what to run: the number of the traffic and of the subject.
+const WORK: &str = "LANDFALL_REASSEMBLY_WORK";
+/// What it goes through, the first time with tables and buffers that are still to grow.
+const COUNTED: u32 = 10;
+
+fn instructions() {
+    println!("| traffic | what | instructions a fragment |");
+    println!("| --- | --- | --- |");
+    for (at, traffic) in traffic().iter().enumerate() {
+        for (nth, (what, _)) in SUBJECTS.iter().enumerate() {
+            match count(at, nth) {
+                Ok(all) => {
+                    let each = all as f64 / f64::from(COUNTED) / traffic.frames.len() as f64;
+                    println!("| {} | {what} | {each:.0} |", traffic.name);
+                }
+                Err(why) => println!("{what}: not counted (is valgrind installed?): {why}"),
+            }
+        }
+    }
+}
+
+/// Runs this program under callgrind: how many instructions [`timed`] took.
+fn count(traffic: usize, subject: usize) -> Result<u64, String> {
+    let program = env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg("--toggle-collect=*reassembly*timed*")
+        .arg(program)
+        .env(WORK, format!("{traffic} {subject}"))
+        .output()
+        .map_err(|error| format!("valgrind cannot be started ({error})"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines()
+        .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
+        .ok_or_else(|| format!("it said: {said}"))
+}
+
+/// What the copy under valgrind does.
+fn work(what: &str) -> Option<()> {
+    let (at, subject) = what.split_once(' ')?;
+    let traffic = traffic().into_iter().nth(at.parse().ok()?)?;
+    let (_, run) = SUBJECTS.get(subject.parse::<usize>().ok()?)?;
+    run(&traffic, COUNTED);
+    Some(())
 }
 
 /// First fragments that never become packets, and after each ten of them one fragment of an honest
@@ -258,7 +340,14 @@ fn flood(name: &str, count: u32, host_of: impl Fn(u32) -> u32) {
 }
 
 fn main() {
-    let is_test = std::env::args().any(|word| word == "--test");
+    if let Ok(what) = env::var(WORK) {
+        work(&what).expect("it is a traffic and a subject");
+        return;
+    }
+    if env::args().any(|word| word == "--instructions") {
+        return instructions();
+    }
+    let is_test = env::args().any(|word| word == "--test");
     times(if is_test { 1 } else { 30 });
     println!("\n| flood | what | honest packets | most held | ns a frame |");
     println!("| --- | --- | --- | --- | --- |");

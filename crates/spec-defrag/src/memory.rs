@@ -165,6 +165,11 @@ impl Head {
         head.push(bytes).then_some(head)
     }
 
+    /// Takes all bytes out.
+    pub const fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Adds bytes at the end. False, and nothing added, if they are too many.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let start = usize::from(self.len);

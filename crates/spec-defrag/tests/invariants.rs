@@ -9,7 +9,9 @@ use landfall_testkit::trials;
 use landfall_testkit::trials::{rounds, try_inputs};
 use proptest::prelude::*;
 use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, disagreements, play, withstand};
-use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, admission, conventional};
+use spec_defrag::{
+    Areas, Body, Bunch, Config, ConfigError, Lend, MappedFrame, Receiver, admission, conventional,
+};
 
 use crate::support::{
     Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
@@ -79,6 +81,24 @@ fn invariant_2_what_did_not_arrive_is_not_joined() {
     assert!(rig.receiver.poll_packet().is_none());
     assert_eq!(frames(&rig.receive(&pieces[2..], false)), [packet]);
     expect_good(rig);
+}
+
+/// A receiver that is to copy lends nothing from a bunch that might be lent from: its frames are the
+/// driver's again at once.
+#[test]
+fn invariant_4_a_receiver_that_copies_lends_nothing_from_a_bunch() {
+    let mut rig = Rig::new(Setup::OFF, false);
+    let pieces = page(UDP, 1).pieces;
+    let spans = rig.memory.lay(0, &pieces, &[]);
+    let frames: Vec<_> =
+        spans.iter().zip(&pieces).map(|(at, head)| MappedFrame { at: *at, head }).collect();
+    let bunch = Bunch { number: 1, frames: &frames, lend: Lend::List };
+    let now = rig.now();
+    rig.receiver.take_bunch(now, &bunch, &mut rig.memory);
+    let packet = rig.receiver.poll_packet().expect("all pieces are there");
+    assert!(matches!(packet.body, Body::Buffer(..)), "{:?}", packet.body);
+    assert!(!rig.receiver.holds_bunch(1));
+    assert_eq!((rig.receiver.stats().lent, rig.receiver.stats().at_bound), (0, 0));
 }
 
 /// Descriptors that the driver passed over, at each place of a burst, are no frames:

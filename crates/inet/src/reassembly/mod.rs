@@ -38,7 +38,7 @@
 //! | store | bytes | at a bound |
 //! | --- | --- | --- |
 //! | `qpip::ip::reassembly` | copies them into buffers of its own, which grow; so it also compares the bytes of a repetition, and looks whether the first fragment has all headers (RFC 7112) | the oldest packet goes |
-//! | `spec_defrag::reassembly` | for gateways and tools: one buffer for each packet, in the order of arrival, handed out as a list; compares the bytes of a repetition, and looks for all headers (RFC 7112) | the oldest of a source that holds much of its share, else the oldest |
+//! | `spec_defrag::reassembly` | for gateways and tools: one buffer for each packet, in the order of arrival, or the frames themselves, handed out as a list; compares the bytes of a repetition, and looks for all headers (RFC 7112) | the oldest of a source that holds much of its share, else the oldest |
 //! | `spec_defrag::conventional` | never sees them: it names places in registered pages, takes over a page in which fragments have landed, and keeps the transport header apart | the oldest of the same source goes first |
 //!
 //! Speculative defragmentation itself is neither: it guesses the places before the
@@ -277,9 +277,11 @@ impl Assembly {
         self.check_among(piece, holes)
     }
 
-    /// Is it what a sender sends next, and nothing is missing before?
+    /// Is it what a sender sends next, and nothing is missing before? Then it belongs to the others, and
+    /// nothing else has to be asked.
+    #[must_use]
     #[inline]
-    const fn is_next(&self, piece: Piece) -> bool {
+    pub const fn is_next(&self, piece: Piece) -> bool {
         !self.is_described
             && piece.start == self.reached
             && (piece.is_last || piece.start == 0 || piece.len() == self.unit)
@@ -334,6 +336,15 @@ impl Assembly {
             self.unit = piece.len();
             self.has_first = true;
         }
+        self.congestion = self.congestion.with(congestion);
+    }
+
+    /// The same for a piece that [is next](Self::is_next), neither the first nor the last of its
+    /// packet.
+    #[inline]
+    pub const fn note_next(&mut self, piece: Piece, congestion: Congestion) {
+        self.filled += piece.len();
+        self.reached = piece.end;
         self.congestion = self.congestion.with(congestion);
     }
 

@@ -133,3 +133,25 @@ proptest! {
         prop_assert_eq!(congestion.of_all(marks[0]), expected);
     }
 }
+
+/// What is the next in the middle of a packet may be noted without a look at holes.
+#[test]
+fn the_next_piece_is_noted_as_any_other() {
+    let (mut one, mut other, mut holes) = (Assembly::new(), Assembly::new(), Holes::default());
+    let mut marked = Congestion::default();
+    marked.add(Ecn::CongestionExperienced);
+    let piece = |start, end| Piece { start, end, is_last: false };
+    for (place, congestion) in [(piece(0, 16), Congestion::default()), (piece(16, 32), marked)] {
+        assert!(one.is_next(place) && !one.is_next(piece(32, 48)));
+        one.note(place, congestion, &mut holes);
+        if place.start == 0 {
+            other.note(place, congestion, &mut holes);
+        } else {
+            other.note_next(place, congestion);
+        }
+        let state = |it: &Assembly| (it.filled(), it.reached(), it.congestion(), it.is_described());
+        assert_eq!(state(&one), state(&other));
+    }
+    assert_eq!((other.filled(), other.congestion()), (32, one.congestion()));
+    assert!(other.is_next(piece(32, 48)) && !other.is_next(piece(32, 56)), "as long as the first");
+}

@@ -6,8 +6,10 @@
 
 use std::fmt::Write as _;
 
-use nic_firmware_model::reproduce::exhibit::MET;
-use nic_firmware_model::reproduce::report::{Chapter, Summary, number, share, stated};
+use nic_firmware_model::reproduce::exhibit::Score;
+use nic_firmware_model::reproduce::report::{
+    Chapter, Summary, error, number, per_million, share, stated,
+};
 use nic_firmware_model::reproduce::{Design, Exhibit, Note, Provenance, Value};
 
 use super::live::{self, Live};
@@ -93,7 +95,8 @@ fn summary(page: &mut String, chapters: &[Chapter]) {
     page.push_str(
         "<div class=\"wide\"><table>\n<tr><th>paper</th><th>given</th><th>fitted</th>\
          <th>restated</th><th>free constants</th><th>predicted</th><th>within 15 %</th>\
-         <th>missed</th><th>median error</th><th>worst</th></tr>\n",
+         <th>missed</th><th>median error</th><th>worst</th>\
+         <th>worst, packets per million</th></tr>\n",
     );
     for chapter in papers {
         let of: Summary = chapter.summary();
@@ -108,6 +111,7 @@ fn summary(page: &mut String, chapters: &[Chapter]) {
             of.missed.to_string(),
             share(of.median),
             share(of.worst),
+            per_million(of.worst_per_million),
         ];
         for cell in cells {
             let _ = write!(page, "<td class=\"number\">{cell}</td>");
@@ -162,20 +166,16 @@ fn write_exhibit(page: &mut String, exhibit: &Exhibit, plot: &Plot, id: &str) {
 /// "paper → model (error)".
 fn cell(value: &Value) -> String {
     let model = number(value.model);
-    let (Some(paper), Some(error)) = (stated(value), value.error()) else { return model };
+    let (Some(paper), Some(error)) = (stated(value), error(value)) else { return model };
+    let is_off = value.scored() == Some(Score::Missed);
     match value.standing {
         Provenance::Predicted => {
-            let class = if error.abs() > MET { "error off" } else { "error" };
-            let error = error * 100.0;
-            let error = if error.abs() < 0.05 { 0.0 } else { error };
-            format!(
-                "{paper} → <strong>{model}</strong> <span class=\"{class}\">({error:+.1} %)</span>"
-            )
+            let class = if is_off { "error off" } else { "error" };
+            format!("{paper} → <strong>{model}</strong> <span class=\"{class}\">({error})</span>")
         }
-        Provenance::Restated if error.abs() > MET => format!(
-            "{paper} → {model} <span class=\"error off\">(restated, {:+.1} %)</span>",
-            error * 100.0
-        ),
+        Provenance::Restated if is_off => {
+            format!("{paper} → {model} <span class=\"error off\">(restated, {error})</span>")
+        }
         standing => format!("{paper} → {model} <span class=\"kind\">({standing})</span>"),
     }
 }

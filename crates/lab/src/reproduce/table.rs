@@ -9,10 +9,10 @@ use super::page::{self, key};
 use crate::table::{csv_number, csv_record};
 
 /// The first line of each CSV file of an exhibit.
-pub(crate) const HEADINGS: &str = "row,column,paper,model,kind,error\r\n";
+pub(crate) const HEADINGS: &str = "row,column,paper,model,kind,error,measure\r\n";
 
 /// A line for each value. What the paper does not state is empty, and so is its error;
-/// errors are shares of the paper's value.
+/// errors are in the measure of their value.
 pub(crate) fn csv(exhibit: &Exhibit) -> String {
     let mut text = String::from(HEADINGS);
     for row in &exhibit.rows {
@@ -24,6 +24,7 @@ pub(crate) fn csv(exhibit: &Exhibit) -> String {
                 csv_number(Some(value.model)),
                 value.standing.to_string(),
                 csv_number(value.error()),
+                value.measure.to_string(),
             ]);
         }
     }
@@ -64,7 +65,7 @@ struct JsonChapter<'a> {
     constants: Vec<JsonConstant>,
 }
 
-/// Errors are shares of the paper's values, without signs.
+/// Errors are without signs: shares of the paper's values, but for that in packets per million.
 #[derive(Debug, Serialize)]
 struct JsonSummary {
     given: usize,
@@ -76,6 +77,7 @@ struct JsonSummary {
     missed: usize,
     predicted_median: Option<f64>,
     predicted_worst: Option<f64>,
+    worst_packets_per_million: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,7 +98,11 @@ struct JsonValue<'a> {
     least: Option<f64>,
     model: f64,
     kind: String,
+    /// In this measure.
     error: Option<f64>,
+    measure: String,
+    /// What the tests hold the model to, where it is not the paper's.
+    held: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -138,6 +144,7 @@ fn chapter(chapter: &Chapter) -> JsonChapter<'_> {
         missed: it.missed,
         predicted_median: it.median,
         predicted_worst: it.worst,
+        worst_packets_per_million: it.worst_per_million,
     };
     let ids = page::ids(chapter);
     JsonChapter {
@@ -153,9 +160,10 @@ fn exhibit(exhibit: &Exhibit, id: String) -> JsonExhibit<'_> {
     let mut values = Vec::new();
     for row in &exhibit.rows {
         for (column, value) in exhibit.columns.iter().zip(&row.values) {
-            let Value { paper, least, model, standing, bound: _ } = *value;
-            let (kind, error) = (standing.to_string(), value.error());
-            values.push(JsonValue { row: &row.label, column, paper, least, model, kind, error });
+            let Value { paper, least, model, standing, measure, held } = *value;
+            let (kind, measure) = (standing.to_string(), measure.to_string());
+            let (row, error) = (row.label.as_str(), value.error());
+            values.push(JsonValue { row, column, paper, least, model, kind, error, measure, held });
         }
     }
     let notes = exhibit.notes().into_iter();
@@ -170,18 +178,20 @@ mod tests {
 
     #[test]
     fn fields_are_quoted_where_they_must_be() {
-        let values = vec![Value::predicted(4.0, 5.0), Value::alone(f64::NAN)];
+        let count = Value::predicted(2.0, 5.0).of_packets(1e5);
+        let values = vec![Value::predicted(4.0, 5.0), Value::alone(f64::NAN), count];
         let exhibit = Exhibit {
             design: Design::Clan,
             name: "Table 0",
             title: "Nothing",
-            columns: vec!["MB/s", "\"so\", µs"],
+            columns: vec!["MB/s", "\"so\", µs", "lost"],
             rows: vec![Row::new("a, b", values)],
             remarks: Vec::new(),
         };
-        let expected = "row,column,paper,model,kind,error\r\n\
-                        \"a, b\",MB/s,4,5,predicted,0.25\r\n\
-                        \"a, b\",\"\"\"so\"\", µs\",,,predicted,\r\n";
+        let expected = "row,column,paper,model,kind,error,measure\r\n\
+                        \"a, b\",MB/s,4,5,predicted,0.25,share\r\n\
+                        \"a, b\",\"\"\"so\"\", µs\",,,predicted,,share\r\n\
+                        \"a, b\",lost,2,5,predicted,30,packets per million\r\n";
         assert_eq!(csv(&exhibit), expected);
     }
 }

@@ -55,8 +55,43 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// Whatever is this close to the paper is met.
+/// What is off by no more than this share of the paper's value is met.
 pub const MET: f64 = 0.15;
+/// What is missed is held to its value within this share of it.
+pub const HELD: f64 = 0.05;
+
+const MILLION: f64 = 1e6;
+
+/// How it is measured how far off a value is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measure {
+    /// As a share of the paper's value.
+    Share,
+    /// In packets per million: the value counts some of `of` packets, and so few of them that a
+    /// share of it says nothing.
+    PerMillion {
+        /// How many packets there were.
+        of: f64,
+    },
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Share => "share",
+            Self::PerMillion { .. } => "packets per million",
+        })
+    }
+}
+
+/// Whether a scored value is that of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Score {
+    /// It is, within its limit.
+    Met,
+    /// It is not; or nothing holds it within its limit.
+    Missed,
+}
 
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,14 +105,16 @@ pub struct Value {
     pub model: f64,
     /// Where that comes from.
     pub standing: Provenance,
-    /// How far off the model may be, as a share of the paper's value. A test fails beyond
-    /// it, and where the model is much closer than that.
-    pub bound: f64,
+    /// How it is measured how far off that is.
+    pub measure: Measure,
+    /// What the model is known to say instead of the paper; `None` where it is to meet it. A test
+    /// fails where the model says anything else.
+    pub held: Option<f64>,
 }
 
 impl Value {
     const fn new(paper: Option<f64>, model: f64, standing: Provenance) -> Self {
-        Self { paper, least: None, model, standing, bound: MET }
+        Self { paper, least: None, model, standing, measure: Measure::Share, held: None }
     }
 
     /// Something that the paper states and the model predicts.
@@ -116,31 +153,95 @@ impl Value {
         Self { least: Some(least), ..self }
     }
 
-    /// The same with a bound of its own.
+    /// The same as a count of some of `packets`, compared in packets per million.
     #[must_use]
-    pub const fn within(self, bound: f64) -> Self {
-        Self { bound, ..self }
+    pub const fn of_packets(self, packets: f64) -> Self {
+        Self { measure: Measure::PerMillion { of: packets }, ..self }
     }
 
-    /// How far off the model is, as a share of the paper's value, or of the end of its range.
+    /// The same where the model is known to say something else: this. It counts as missed.
+    #[must_use]
+    pub const fn held_to(self, model: f64) -> Self {
+        Self { held: Some(model), ..self }
+    }
+
+    /// How far off the model is, in the value's [`Measure`]: from the paper's value, or from the
+    /// end of its range.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
-        let most = self.paper?;
-        let least = self.least.unwrap_or(most);
-        if (least..most).contains(&self.model) {
-            return Some(0.0);
-        }
-        let end = if self.model < least { least } else { most };
-        Some((self.model - end) / end)
+        self.error_of(self.model)
     }
 
-    /// Is it scored, and how far off is it? What is restated counts where it is missed only.
+    fn error_of(&self, model: f64) -> Option<f64> {
+        let most = self.paper?;
+        let least = self.least.unwrap_or(most);
+        if (least..most).contains(&model) {
+            return Some(0.0);
+        }
+        let end = if model < least { least } else { most };
+        Some((model - end) / self.unit(end))
+    }
+
+    /// What the measure's one is, in the unit of the value.
+    const fn unit(&self, paper: f64) -> f64 {
+        match self.measure {
+            Measure::Share => paper,
+            Measure::PerMillion { of } => of / MILLION,
+        }
+    }
+
+    /// How far off it may be and is met, in its measure: a share of [`MET`], or one packet, which
+    /// is the last digit of a count.
     #[must_use]
-    pub fn scored(&self) -> Option<f64> {
-        let error = self.error()?.abs();
+    pub const fn limit(&self) -> f64 {
+        match self.measure {
+            Measure::Share => MET,
+            Measure::PerMillion { of } => MILLION / of,
+        }
+    }
+
+    /// How much more or less than [`Value::held`] the model may say, in the unit of the value.
+    #[must_use]
+    pub fn give(&self, held: f64) -> f64 {
+        let least = match self.measure {
+            Measure::Share => 0.0,
+            Measure::PerMillion { .. } => 1.0,
+        };
+        f64::max(held.abs() * HELD, least)
+    }
+
+    /// How far off the tests let it be, in its measure.
+    #[must_use]
+    pub fn bound(&self) -> Option<f64> {
+        let Some(held) = self.held else { return self.paper.map(|_| self.limit()) };
+        let give = self.give(held);
+        let ends = [self.error_of(held - give)?, self.error_of(held + give)?];
+        Some(f64::max(ends[0].abs(), ends[1].abs()))
+    }
+
+    /// Whether the tests let it be what it is: within its limit, or what it is known to be.
+    #[must_use]
+    pub fn is_within_bound(&self) -> Option<bool> {
+        match self.held {
+            Some(held) => self.paper.map(|_| (self.model - held).abs() <= self.give(held)),
+            None => self.is_close(),
+        }
+    }
+
+    /// Whether it is within its limit, whatever the tests would let it be.
+    #[must_use]
+    pub fn is_close(&self) -> Option<bool> {
+        Some(self.error()?.abs() <= self.limit())
+    }
+
+    /// Is it scored, and met? What is restated counts where it is missed only. A bound that is
+    /// wider than the limit is a miss, whatever the model says.
+    #[must_use]
+    pub fn scored(&self) -> Option<Score> {
+        let is_met = self.is_close()? && self.bound()? <= self.limit();
         match self.standing {
-            Provenance::Predicted => Some(error),
-            Provenance::Restated if error > MET => Some(error),
+            Provenance::Predicted if is_met => Some(Score::Met),
+            Provenance::Predicted | Provenance::Restated if !is_met => Some(Score::Missed),
             _ => None,
         }
     }
@@ -272,5 +373,64 @@ impl Constant {
         source: &'static str,
     ) -> Self {
         Self { name, value, unit, source, standing: Provenance::Fitted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_within_its_limit_is_met() {
+        for (model, score) in [(85.1, Score::Met), (114.9, Score::Met), (84.9, Score::Missed)] {
+            let value = Value::predicted(100.0, model);
+            assert_eq!(value.scored(), Some(score), "{value:?}");
+        }
+        assert_eq!(Value::restated(100.0, 110.0).scored(), None);
+        assert_eq!(Value::restated(100.0, 120.0).scored(), Some(Score::Missed));
+        assert_eq!(Value::alone(120.0).scored(), None);
+    }
+
+    /// A bound that would let a value be far off is no agreement, even where it is met.
+    #[test]
+    fn a_wide_bound_is_a_miss() {
+        for held in [20.0, 84.0, 116.0, 250.0] {
+            let value = Value::predicted(100.0, 100.0).held_to(held);
+            assert!(value.bound() > Some(value.limit()), "{value:?}");
+            assert_eq!(value.scored(), Some(Score::Missed), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missed_is_held_to_what_it_is() {
+        let value = |model| Value::predicted(11.0, model).held_to(37.5);
+        for (model, is_within) in [(37.5, true), (39.3, true), (35.5, false), (11.0, false)] {
+            assert_eq!(value(model).is_within_bound(), Some(is_within), "{model}");
+        }
+        // 37.5 and a twentieth more, beside 11.
+        assert!((value(37.5).bound().unwrap() - 2.58).abs() < 0.01);
+    }
+
+    /// One packet is the last digit of a count, however small the count is.
+    #[test]
+    fn counts_are_compared_in_packets_per_million() {
+        let value = |model| Value::predicted(2.0, model).of_packets(1e5);
+        let scores = [(1.0, Score::Met), (3.0, Score::Met), (0.0, Score::Missed)];
+        for (model, score) in scores {
+            assert_eq!(value(model).scored(), Some(score), "{model}");
+        }
+        assert_eq!(value(0.0).error(), Some(-20.0));
+        assert_eq!(value(13_340.0).error(), Some(133_380.0));
+        let held = [value(1.0), value(1.1)].map(|value| value.held_to(0.0).is_within_bound());
+        assert_eq!(held, [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn nothing_in_a_range_is_off() {
+        let value = |model| Value::predicted(75.0, model).down_to(50.0);
+        assert_eq!(value(60.0).error(), Some(0.0));
+        assert_eq!(value(40.0).error(), Some(-0.2));
+        assert_eq!(value(90.0).error(), Some(0.2));
+        assert_eq!(value(99.5).held_to(99.5).scored(), Some(Score::Missed));
     }
 }

@@ -14,7 +14,9 @@ use super::naive::{
     ETHERNET, Expired, LONGEST_HEAD, Naive, Name, Piece, Reading, read_within, word,
 };
 use super::traffic::{Step, Steps};
-use crate::reassembly::{Config, Counters, DropReason, EndReason, Link, Outcome, Reassembler};
+use crate::reassembly::{
+    Config, Counters, DropReason, EndReason, Frame, Link, Outcome, Reassembler,
+};
 
 const LIFETIME: Duration = Duration::from_secs(30);
 
@@ -131,10 +133,29 @@ pub struct Reassembled {
     pub counters: Counters,
 }
 
+/// The packet that came, why the frame was dropped, and whether it is to be passed on.
+fn what_became<F: Frame>(outcome: &Outcome<'_, F>) -> (Option<Vec<u8>>, Option<DropReason>, bool) {
+    match outcome {
+        Outcome::Packet(packet) => {
+            let whole = packet.to_vec();
+            let mut room = alloc::vec![0; whole.len()];
+            let copied = packet.copy_to(&mut room);
+            let is_alike =
+                copied == Ok(whole.len()) && room == whole && packet.len() == whole.len();
+            (Some(if is_alike { whole } else { Vec::new() }), None, false)
+        }
+        Outcome::Dropped(reason) => (None, Some(*reason), false),
+        Outcome::NotFragment => (None, None, true),
+        Outcome::Kept => (None, None, false),
+    }
+}
+
 /// One naive reassembler for each VLAN.
 struct Pair {
     choices: Choices,
     reassembler: Reassembler,
+    /// Beside it one that keeps frames.
+    keeping: Reassembler<Vec<u8>>,
     naive: Vec<(Vec<u16>, Naive)>,
     /// The tags of all first pieces: a packet has those of its own.
     firsts: Vec<(Name, Vec<u8>)>,
@@ -152,6 +173,7 @@ pub(super) fn reassemble(bytes: &[u8]) -> Reassembled {
     let mut pair = Pair {
         choices,
         reassembler: Reassembler::new(choices.config()),
+        keeping: Reassembler::keeping(choices.config()),
         naive: Vec::new(),
         firsts: Vec::new(),
         came: Vec::new(),
@@ -172,7 +194,8 @@ pub(super) fn reassemble(bytes: &[u8]) -> Reassembled {
         }
     }
     pair.wait(Some(LIFETIME));
-    pair.expect(pair.reassembler.packets() == 0, || "packets stay for ever".into());
+    let left = pair.reassembler.packets() + pair.keeping.packets();
+    pair.expect(left == 0, || "packets stay for ever".into());
     Reassembled { failures: pair.failures, counters: *pair.reassembler.counters() }
 }
 
@@ -201,19 +224,12 @@ impl Pair {
         let reading = read_within(&plain, longest_head);
         let (now, is_tight) = (self.now, self.choices.is_tight);
         self.offered += 1;
-        let (came, dropped, passed) = match self.reassembler.offer(now, frame) {
-            Outcome::Packet(packet) => {
-                let whole = packet.to_vec();
-                let mut room = alloc::vec![0; whole.len()];
-                let copied = packet.copy_to(&mut room);
-                let is_alike =
-                    copied == Ok(whole.len()) && room == whole && packet.len() == whole.len();
-                (Some(if is_alike { whole } else { Vec::new() }), None, false)
-            }
-            Outcome::Dropped(reason) => (None, Some(reason), false),
-            Outcome::NotFragment => (None, None, true),
-            Outcome::Kept => (None, None, false),
-        };
+        let (came, dropped, passed) = what_became(&self.reassembler.offer(now, frame));
+        let kept = self.keep(frame);
+        if !is_tight {
+            let is_alike = kept == (came.clone(), dropped, passed);
+            self.expect(is_alike, || format!("kept, {frame:02x?} came to {kept:02x?}"));
+        }
         if reading == Reading::Whole {
             // Headers beyond those that are read hide nothing.
             let is_good = passed || dropped == Some(DropReason::HeadersTooLong);
@@ -222,7 +238,7 @@ impl Pair {
             if let Reading::Piece(piece) = reading {
                 self.came.push((vlans.clone(), piece));
             }
-            if let Some(packet) = came {
+            for packet in [came, kept.0].into_iter().flatten() {
                 let (plain, _) = undress(link, &packet);
                 let is_made = is_made_of(&self.came, &vlans, &plain);
                 self.expect(is_made, || {
@@ -248,6 +264,17 @@ impl Pair {
         self.look();
     }
 
+    /// Offers a frame to the one that keeps them.
+    fn keep(&mut self, frame: &[u8]) -> (Option<Vec<u8>>, Option<DropReason>, bool) {
+        let mut own = Some(frame.to_vec());
+        let came = what_became(&self.keeping.offer_frame(self.now, &mut own));
+        let is_done_with =
+            came == (None, None, false) || came.1 == Some(DropReason::TooManyFragments);
+        let is_good = own.as_deref().map_or(is_done_with, |own| own == frame);
+        self.expect(is_good, || format!("{own:02x?} is back where {came:02x?} came"));
+        came
+    }
+
     /// Whether what came is the packet that is wanted, with the tags of a first piece of its name. (Of
     /// several such pieces, which differ in their priority, nothing says which one was kept.)
     fn is_dressed(&self, reading: &Reading, vlans: &[u16], wanted: &[u8], came: &[u8]) -> bool {
@@ -268,6 +295,12 @@ impl Pair {
         });
         let (counted, offered) = (self.reassembler.counters().offered(), self.offered);
         self.expect(counted == offered, || format!("{counted} of {offered} frames are counted"));
+        // The packet that came out last may hold as much as any.
+        let (memory, most) = (self.keeping.memory(), most + config.bytes_per_source);
+        let counted = self.keeping.counters().offered();
+        self.expect(memory <= most && counted == offered, || {
+            format!("frames of {memory} bytes are kept; {counted} of {offered} are counted")
+        });
     }
 
     fn wait(&mut self, time: Option<Duration>) {
@@ -277,7 +310,11 @@ impl Pair {
         };
         let now = self.now;
         self.reassembler.handle_timeout(now);
+        self.keeping.handle_timeout(now);
         let ended: Vec<_> = core::iter::from_fn(|| self.reassembler.poll_ended()).collect();
+        let kept: Vec<_> = core::iter::from_fn(|| self.keeping.poll_ended()).collect();
+        let is_alike = self.choices.is_tight || kept == ended;
+        self.expect(is_alike, || format!("of frames that are kept {kept:02x?} ended"));
         let mut told = BTreeSet::new();
         for packet in ended {
             let Some(first) = packet.first.filter(|_| packet.reason == EndReason::Expired) else {

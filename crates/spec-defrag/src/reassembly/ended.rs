@@ -6,6 +6,7 @@ use landfall_inet::{ethernet, ipv6};
 
 use super::datagram::Datagram;
 use super::frame::{Link, Vlans};
+use super::kept::Frame;
 use crate::memory::Head;
 use crate::wire::{Key, Parsed, time_exceeded};
 
@@ -52,12 +53,12 @@ impl EndedPacket {
     /// The smallest MTU of IPv6 without the headers of an answer (RFC 4443, section 3.3).
     const PAYLOAD_MOST: usize = ipv6::MTU_MIN as usize - ipv6::LEN - 8;
 
-    pub(super) fn new(
+    pub(super) fn new<F: Frame>(
         link: Link,
         key: Key,
         vlans: Vlans,
         reason: EndReason,
-        datagram: &Datagram,
+        datagram: &Datagram<F>,
     ) -> Self {
         let first = datagram.first().and_then(|(parsed, head)| {
             // Nobody is told of what went for want of room: it costs no copy.

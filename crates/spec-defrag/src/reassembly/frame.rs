@@ -5,7 +5,7 @@ use landfall_inet::{ethernet, extension, ipv6, protocol, tcp, vlan};
 use zerocopy::FromBytes;
 
 use super::outcome::DropReason;
-use crate::wire::{Key, Parsed, Stop, Walk, parse, parse_network, transport_len};
+use crate::wire::{Key, Parsed, Plain, Stop, Walk, parse, parse_network, transport_len};
 
 /// What stands before the IP header in each frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,16 @@ pub type Vlans = [u16; 2];
 pub(super) struct Fragment {
     pub(super) parsed: Parsed,
     pub(super) vlans: Vlans,
+}
+
+/// The fragment that a frame carries, if it is one of the usual kind: IPv4 behind an Ethernet header
+/// without tags, no options, nothing odd. `None` says nothing.
+#[inline]
+pub(super) fn plain(link: Link, frame: &[u8]) -> Option<Plain> {
+    match link {
+        Link::Ethernet => Plain::read(frame, u32::try_from(frame.len()).ok()?),
+        Link::Ip => None,
+    }
 }
 
 /// The fragment that a frame carries; `None` where it carries none.

@@ -57,6 +57,7 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `frame` | what a frame carries, behind which tags; the headers of a first fragment |
+//! | `kept` | how a fragment waits: copied, or in its own frame |
 //! | `datagram` | one packet: its bytes as they came, and which of the packet they are |
 //! | `store` | all packets: which are kept, and which go |
 //! | `packet`, `outcome`, `ended` | what comes out: packets, what became of frames, what was given up |
@@ -67,23 +68,28 @@
 mod datagram;
 mod ended;
 mod frame;
+mod kept;
 mod outcome;
 mod packet;
 mod store;
 
 pub use ended::{EndReason, EndedPacket, FirstFragment};
 pub use frame::{Link, Vlans};
+pub use kept::{Copied, Frame};
 pub use outcome::{Counters, DropReason, Outcome};
 pub use packet::Packet;
+
+use alloc::boxed::Box;
 
 use landfall_inet::reassembly::{LONGEST, Piece};
 use landfall_placement::{Duration, Instant};
 use landfall_tables::HashSecret;
 
 use crate::memory::Head;
-use crate::wire::whole_head;
-use datagram::{Arrived, Buffer};
+use crate::wire::{Parsed, Plain, write_whole_head};
+use datagram::{Arrived, Datagram, Next};
 use frame::Fragment;
+use kept::Offered;
 use store::{PacketKey, State, Store};
 
 /// How much is kept, and for how long.
@@ -131,44 +137,88 @@ impl Config {
 }
 
 /// Joins fragments of IPv4 and IPv6; see the [module](self).
+///
+/// It copies what it keeps, so that the caller has each frame back at once; or, with memory that
+/// is a [`Frame`], it keeps the frames themselves ([`Reassembler::keeping`]).
 #[derive(Debug)]
-pub struct Reassembler {
-    store: Store,
-    /// What the packet lies in that came out last.
-    done: Buffer,
+pub struct Reassembler<F = Copied> {
+    store: Store<F>,
+    /// The packet that came out last, and its headers.
+    done: Box<Datagram<F>>,
+    head: Head,
     /// Time does not go back.
     latest: Instant,
     next_end: Instant,
 }
 
 /// What became of a frame, before a packet borrows anything.
-#[expect(clippy::large_enum_variant, reason = "a head that lies elsewhere would be allocated")]
 enum Step {
     NotFragment,
     Kept,
-    Whole { head: Head, fragments: u16, fragment: Fragment },
+    /// With this fragment a packet is complete: what is done.
+    Whole(Fragment),
 }
 
 impl Reassembler {
-    /// Nothing is kept yet.
+    /// One that copies. Nothing is kept yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self {
-            store: Store::new(config),
-            done: Buffer::default(),
-            latest: Instant::ZERO,
-            next_end: Instant::FAR_FUTURE,
-        }
+        Self::keeping(config)
     }
 
     /// Takes a frame: one that carries a fragment is kept, completes a packet or is dropped, any
     /// other is to be passed on.
     pub fn offer<'a>(&'a mut self, now: Instant, frame: &'a [u8]) -> Outcome<'a> {
+        self.handle_frame(now, Offered::Bytes(frame))
+    }
+}
+
+impl<F: Frame> Reassembler<F> {
+    /// One that keeps frames, and copies nothing. None is kept yet.
+    ///
+    /// ```
+    /// # use landfall_placement::Instant;
+    /// # use spec_defrag::HashSecret;
+    /// # use spec_defrag::reassembly::{Config, Link, Reassembler};
+    /// # let secret = HashSecret::new(1, 2);
+    /// # let mut first = vec![0x45, 0, 0, 36, 0, 7, 0x20, 0, 64, 17, 0x46, 0xc0, 10, 0, 0, 1, 10, 0, 0, 2];
+    /// # first.extend([0, 9, 0, 9, 0, 20, 0, 0, b'f', b'r', b'a', b'g', b'm', b'e', b'n', b't']);
+    /// # let mut last = vec![0x45, 0, 0, 24, 0, 7, 0, 2, 64, 17, 0x66, 0xca, 10, 0, 0, 1, 10, 0, 0, 2];
+    /// # last.extend(b"ed!!");
+    /// let mut reassembler = Reassembler::keeping(Config { link: Link::Ip, ..Config::new(secret) });
+    /// let (mut first, mut last) = (Some(first), Some(last)); // two fragments, each in a Vec<u8>
+    /// assert!(reassembler.offer_frame(Instant::ZERO, &mut first).packet().is_none());
+    /// assert_eq!(first, None, "it is kept");
+    /// let packet = reassembler.offer_frame(Instant::ZERO, &mut last).packet();
+    /// assert_eq!(packet.map(|packet| packet.pieces().count()), Some(2));
+    /// ```
+    #[must_use]
+    pub fn keeping(config: Config) -> Self {
+        Self {
+            store: Store::new(config),
+            done: Box::default(),
+            head: Head::new(),
+            latest: Instant::ZERO,
+            next_end: Instant::FAR_FUTURE,
+        }
+    }
+
+    /// The same as [`Reassembler::offer`] for a frame that is taken if it is kept, and that is the
+    /// caller's again where it completes a packet, is none of ours or is dropped. Frames are
+    /// released when their packet ended, or when the next packet came out.
+    ///
+    /// What counts is what frames hold ([`Frame::memory`]), and not what is in them. No frame at all is
+    /// no fragment.
+    pub fn offer_frame<'a>(&'a mut self, now: Instant, frame: &'a mut Option<F>) -> Outcome<'a, F> {
+        self.handle_frame(now, Offered::Frame(frame))
+    }
+
+    fn handle_frame<'a>(&'a mut self, now: Instant, mut offered: Offered<'a, F>) -> Outcome<'a, F> {
         self.latest = self.latest.max(now);
         if self.latest >= self.next_end {
-            self.handle_timeout(now);
+            self.give_up_overdue();
         }
-        let step = self.step(frame);
+        let step = self.step(&mut offered);
         let counters = &mut self.store.counters;
         match step {
             Ok(Step::NotFragment) => {
@@ -179,13 +229,19 @@ impl Reassembler {
                 counters.kept += 1;
                 Outcome::Kept
             }
-            Ok(Step::Whole { head, fragments, fragment: Fragment { parsed, vlans } }) => {
+            Ok(Step::Whole(Fragment { parsed, vlans })) => {
                 counters.packets += 1;
-                let last = &frame[parsed.payload_at.into()..][..parsed.payload_len as usize];
-                let (buffer, runs) = (&self.done.bytes[..], &self.done.runs[..]);
-                let (network_at, key) = (parsed.network_at, parsed.key);
-                let packet = Packet { head, network_at, key, vlans, fragments, buffer, runs, last };
-                Outcome::Packet(packet)
+                let last = &offered.into_bytes()[parsed.payload_at.into()..];
+                let Datagram { buffer, fragments, .. } = &*self.done;
+                Outcome::Packet(Packet {
+                    head: &self.head,
+                    network_at: parsed.network_at,
+                    key: parsed.key,
+                    vlans,
+                    fragments: *fragments,
+                    buffer,
+                    last: &last[..parsed.payload_len as usize],
+                })
             }
             Err(reason) => {
                 counters.dropped[reason as usize] += 1;
@@ -194,21 +250,35 @@ impl Reassembler {
         }
     }
 
-    fn step(&mut self, frame: &[u8]) -> Result<Step, DropReason> {
-        let Some(fragment) = frame::read(self.store.config.link, frame)? else {
-            return Ok(Step::NotFragment);
+    fn step(&mut self, offered: &mut Offered<'_, F>) -> Result<Step, DropReason> {
+        let link = self.store.config.link;
+        let fragment = match frame::plain(link, offered.bytes()) {
+            Some(plain) => {
+                if let Some(piece) = plain.piece_behind_headers() {
+                    let next = Next { piece, ecn: plain.ecn(), payload_at: Plain::PAYLOAD_AT };
+                    if self.store.append(plain.key(), &next, offered) {
+                        return Ok(Step::Kept);
+                    }
+                }
+                Fragment { parsed: plain.parsed(), vlans: [0; 2] }
+            }
+            None => match frame::read(link, offered.bytes())? {
+                Some(fragment) => fragment,
+                None => return Ok(Step::NotFragment),
+            },
         };
         let parsed = &fragment.parsed;
         let Some(named) = parsed.fragment else { return Ok(Step::NotFragment) };
         let piece = Piece::new(named, parsed.payload_len, LONGEST).map_err(DropReason::of)?;
-        let arrived = Arrived { parsed, piece, frame };
+        let arrived = Arrived { parsed, piece, frame: offered.bytes() };
         frame::check_headers(parsed, piece.start, arrived.payload())?;
         if named.is_atomic() {
-            let head = whole_head(arrived.head(), parsed, piece.end, parsed.ecn);
-            let head = head.map_err(DropReason::of)?;
+            let (head, headers) = (&mut self.head, arrived.head());
+            write_whole_head(head, headers, parsed, piece.end, parsed.ecn)
+                .map_err(DropReason::of)?;
             self.done.set_whole(piece);
             self.store.counters.atomic += 1;
-            return Ok(Step::Whole { head, fragments: 1, fragment });
+            return Ok(Step::Whole(fragment));
         }
         if piece.start == 0 && arrived.head().len() > Head::MOST {
             return Err(DropReason::HeadersTooLong);
@@ -217,14 +287,14 @@ impl Reassembler {
         let at = match self.store.find(&key) {
             Ok(at) => at,
             Err(hash) => {
-                let at = self.store.open(self.latest, key, hash, arrived.kept_len())?;
+                let at = self.store.open(self.latest, key, hash, arrived.needs(offered))?;
                 self.next_end = self.next_end.min(self.latest + self.store.config.lifetime);
                 at
             }
         };
-        match self.take(at, &arrived) {
-            Ok(None) => Ok(Step::Kept),
-            Ok(Some((head, fragments))) => Ok(Step::Whole { head, fragments, fragment }),
+        match self.take(at, parsed, piece, offered) {
+            Ok(false) => Ok(Step::Kept),
+            Ok(true) => Ok(Step::Whole(fragment)),
             Err(reason) => {
                 if reason.ends_packet() {
                     self.store.end(at);
@@ -237,47 +307,55 @@ impl Reassembler {
         }
     }
 
-    /// A fragment of the packet at `at`: gives the head of the packet if nothing is missing any
-    /// more, and how many fragments it came in.
-    fn take(&mut self, at: u32, arrived: &Arrived<'_>) -> Result<Option<(Head, u16)>, DropReason> {
+    /// A fragment of the packet at `at`. True: nothing is missing any more, and the packet is done.
+    fn take(
+        &mut self,
+        at: u32,
+        parsed: &Parsed,
+        piece: Piece,
+        offered: &mut Offered<'_, F>,
+    ) -> Result<bool, DropReason> {
         let most = self.store.config.fragments;
+        let arrived = Arrived { parsed, piece, frame: offered.bytes() };
         let datagram = self.store.datagram(at).ok_or(DropReason::Ended)?;
-        datagram.check(arrived)?;
+        datagram.check(&arrived)?;
         if datagram.fragments >= most {
             return Err(DropReason::TooManyFragments);
         }
-        if !datagram.is_completed_by(arrived.piece) {
-            self.store.reserve(at, arrived.kept_len())?;
+        if !datagram.is_completed_by(piece) {
+            self.store.reserve(at, arrived.needs(offered))?;
             if let Some(datagram) = self.store.datagram(at) {
-                datagram.keep(arrived);
+                datagram.keep(parsed, piece, offered);
             }
             return match self.store.settle(at) {
-                Ok(()) => Ok(None),
+                Ok(()) => Ok(false),
                 // What it takes beside its bytes is more than a source may have.
                 Err(_) => Err(DropReason::TooManyFragments),
             };
         }
-        datagram.complete(arrived);
-        let (head, fragments) = match datagram.whole_head(arrived) {
-            Ok(head) => (head, datagram.fragments),
-            Err(reason) => {
-                // Nothing that still comes can mend it.
-                self.store.end(at);
-                return Err(reason);
-            }
-        };
+        datagram.complete(&arrived);
+        if let Err(reason) = datagram.whole_head(&arrived, &mut self.head) {
+            // Nothing that still comes can mend it.
+            self.store.end(at);
+            return Err(reason);
+        }
         if let Some((_, State::Gathering(datagram))) = self.store.close(at) {
-            self.store.complete(&datagram.buffer);
-            let before = core::mem::replace(&mut self.done, datagram.buffer);
+            self.store.complete(&datagram);
+            let before = core::mem::replace(&mut self.done, datagram);
             self.store.recycle(before);
         }
-        Ok(Some((head, fragments)))
+        Ok(true)
     }
 
     /// Gives up what was not complete in time. [`Reassembler::offer`] does it, too, where it is
     /// late.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.latest = self.latest.max(now);
+        self.give_up_overdue();
+    }
+
+    #[cold]
+    fn give_up_overdue(&mut self) {
         while let Some(at) = self.store.over(self.latest) {
             self.store.give_up(at, EndReason::Expired);
         }
@@ -311,7 +389,7 @@ impl Reassembler {
     /// eighth, and the packet that came out last.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.store.memory() + self.done.memory() as u64
+        self.store.memory() + self.done.buffer.memory() as u64
     }
 }
 

@@ -4,27 +4,28 @@ use core::fmt;
 
 use landfall_placement::Refusal;
 
+use super::kept::Copied;
 use super::packet::Packet;
 
 /// What became of a frame.
 #[derive(Debug)]
 #[must_use]
-#[expect(clippy::large_enum_variant, reason = "a packet that lies elsewhere would be allocated")]
-pub enum Outcome<'a> {
+pub enum Outcome<'a, F = Copied> {
     /// It carries no fragment of IP: pass it on as it is.
     NotFragment,
-    /// Others of its packet are missing: its bytes were copied, the frame is done with.
+    /// Others of its packet are missing: its bytes were copied, the frame is done with; or the frame
+    /// is kept.
     Kept,
     /// Nothing is missing any more: here is the packet.
-    Packet(Packet<'a>),
+    Packet(Packet<'a, F>),
     /// It was thrown away.
     Dropped(DropReason),
 }
 
-impl<'a> Outcome<'a> {
+impl<'a, F> Outcome<'a, F> {
     /// The packet, if there is one.
     #[must_use]
-    pub fn packet(self) -> Option<Packet<'a>> {
+    pub fn packet(self) -> Option<Packet<'a, F>> {
         match self {
             Self::Packet(packet) => Some(packet),
             _ => None,

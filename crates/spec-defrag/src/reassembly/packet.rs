@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use landfall_placement::Refusal;
 
-use super::datagram::Run;
+use super::datagram::Buffer;
 use super::frame::Vlans;
+use super::kept::{Copied, Frame};
 use crate::memory::Head;
 use crate::wire::Key;
 
@@ -16,22 +17,29 @@ use crate::wire::Key;
 /// link header, tags included, is that of the first fragment. The congestion mark is that of all
 /// fragments together (RFC 3168, section 5.3).
 ///
-/// Its bytes lie where they came: in the buffer of its packet and, for the fragment that came
-/// last, in the frame that was offered. Nothing was copied to make it.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    pub(super) head: Head,
+/// Its bytes lie where they came: in the buffer of its packet, or in frames that were kept, and, for
+/// the fragment that came last, in the frame that was offered. Nothing was copied to make it.
+#[derive(Debug)]
+pub struct Packet<'a, F = Copied> {
+    pub(super) head: &'a Head,
     pub(super) network_at: u16,
     pub(super) key: Key,
     pub(super) vlans: Vlans,
     pub(super) fragments: u16,
-    pub(super) buffer: &'a [u8],
-    pub(super) runs: &'a [Run],
+    pub(super) buffer: &'a Buffer<F>,
     /// The payload of the fragment that came last.
     pub(super) last: &'a [u8],
 }
 
-impl<'a> Packet<'a> {
+impl<F> Clone for Packet<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Packet<'_, F> {}
+
+impl<'a, F: Frame> Packet<'a, F> {
     /// The headers: link, if there is one, and IP up to where the fragmented part began.
     #[must_use]
     pub fn head(&self) -> &[u8] {
@@ -46,16 +54,17 @@ impl<'a> Packet<'a> {
 
     /// The bytes behind the head, in their order and without a copy. Fragments that came one
     /// behind the other are one piece.
-    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let Self { buffer, runs, last, .. } = *self;
-        runs.iter().map(move |run| run.bytes(buffer, last)).filter(|piece| !piece.is_empty())
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a, F> {
+        let Self { buffer, last, .. } = *self;
+        let pieces = buffer.runs.iter().map(move |run| buffer.run(run, last));
+        pieces.filter(|piece| !piece.is_empty())
     }
 
     /// How many bytes head and pieces have.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it has a header")]
     pub fn len(&self) -> usize {
-        self.head.as_slice().len() + self.runs.last().map_or(0, |run| run.end as usize)
+        self.head.as_slice().len() + self.buffer.runs.last().map_or(0, |run| run.end as usize)
     }
 
     /// Copies head and pieces to the start of `room`; gives how many bytes they are.
@@ -76,7 +85,7 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
-        all.extend_from_slice(&self.head);
+        all.extend_from_slice(self.head.as_slice());
         self.pieces().for_each(|piece| all.extend_from_slice(piece));
         all
     }

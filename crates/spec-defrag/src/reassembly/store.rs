@@ -1,5 +1,6 @@
 //! Which packets are kept, and which one goes when another needs the room.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -9,9 +10,10 @@ use landfall_placement::{Instant, assumed};
 use landfall_tables::{AgeLinks, AgeList, EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
 
 use super::Config;
-use super::datagram::{Buffer, Datagram};
+use super::datagram::{Datagram, Next};
 use super::ended::{EndReason, EndedPacket};
 use super::frame::Vlans;
+use super::kept::{Copied, Frame, Offered};
 use super::outcome::{Counters, DropReason};
 use crate::sources::{Source, Sources, address};
 use crate::wire::Key;
@@ -19,13 +21,21 @@ use crate::wire::Key;
 /// What a packet counts beside its buffer.
 pub(super) const OVERHEAD: u64 = 512;
 
-const _: () = assert!(size_of::<Entry>() + size_of::<Source>() + 64 <= OVERHEAD as usize);
+const _: () = {
+    // A frame counts its own.
+    let (entry, datagram) = (size_of::<Entry<Copied>>(), size_of::<Datagram<Copied>>());
+    assert!(entry + datagram + size_of::<Source>() + 64 <= OVERHEAD as usize);
+};
 
 /// Buffers that wait for the next packets.
 const SPARES: usize = 32;
 /// A buffer that waits is not taken for less than this part of it: small packets that never
 /// become complete shall not hold large buffers.
 const SPARE_FIT: usize = 4;
+
+/// The same for a packet of which more than one fragment came. There are so few spare buffers that this is no
+/// way to hold much memory with little.
+const GROWN_FIT: usize = 32;
 
 /// Shares are counted in this part of what a source may hold.
 const SHARES: u64 = 1024;
@@ -73,30 +83,34 @@ impl Hash for PacketKey {
 
 /// What became of a packet so far.
 #[derive(Debug)]
-pub(super) enum State {
-    Gathering(Datagram),
+pub(super) enum State<F> {
+    Gathering(Box<Datagram<F>>),
     /// What still comes of it is dropped.
     Ended,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Entry<F> {
     key: PacketKey,
-    hash: u32,
+    /// Of the key, once it was needed.
+    hash: Option<u32>,
     source: u32,
     /// How much it counts.
     bytes: u64,
     started: Instant,
-    state: State,
+    state: State<F>,
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct Store<F> {
     pub(super) config: Config,
-    entries: Table<Entry>,
+    entries: Table<Entry<F>>,
     index: HashIndex,
     /// The packet of the last fragment: that of the next one, most often.
     recent: Option<u32>,
+    /// The packet that began last, while it is neither in the index nor in the lists: most packets come
+    /// in one go, and are complete before anybody asks for them there. It counts all the same.
+    unlisted: Option<u32>,
     sources: Sources,
     /// Sources that hold more than half of what one may: the one with the greatest share first.
     heavy: IndexedHeap<Reverse<u64>>,
@@ -106,7 +120,8 @@ pub(super) struct Store {
     all_links: AgeLinks,
     /// Those of each source.
     source_links: AgeLinks,
-    spares: Vec<Buffer>,
+    #[expect(clippy::vec_box, reason = "they go into entries as they are")]
+    spares: Vec<Box<Datagram<F>>>,
     spare_bytes: u64,
     /// How many bytes the packet kept that was complete last: the next one will need as many.
     usual: usize,
@@ -114,7 +129,7 @@ pub(super) struct Store {
     pub(super) counters: Counters,
 }
 
-impl Store {
+impl<F: Frame> Store<F> {
     pub(super) fn new(config: Config) -> Self {
         let secret = config.secret;
         Self {
@@ -122,6 +137,7 @@ impl Store {
             entries: Table::new(config.packets as usize),
             index: HashIndex::new(secret),
             recent: None,
+            unlisted: None,
             sources: Sources::new(config.packets, HashSecret::new(secret.k1(), secret.k0())),
             heavy: IndexedHeap::new(),
             bytes: 0,
@@ -146,23 +162,48 @@ impl Store {
         self.bytes + self.spare_bytes
     }
 
-    /// The packet of this key, or the hash of the key.
-    pub(super) fn find(&mut self, key: &PacketKey) -> Result<u32, u32> {
+    /// The packet of this key, or the hash of the key if that was needed to say that there is none.
+    pub(super) fn find(&mut self, key: &PacketKey) -> Result<u32, Option<u32>> {
         let is_meant = |at| self.entries.get(at).is_some_and(|entry| entry.key == *key);
         if let Some(recent) = self.recent.filter(|recent| is_meant(*recent)) {
             return Ok(recent);
         }
+        self.list();
+        if self.index.is_empty() {
+            return Err(None);
+        }
         let hash = self.index.hash(key);
+        let is_meant = |at| self.entries.get(at).is_some_and(|entry| entry.key == *key);
         let found = self.index.find_hashed(hash, is_meant);
         self.recent = found.or(self.recent);
-        found.ok_or(hash)
+        found.ok_or(Some(hash))
     }
 
-    pub(super) fn state(&mut self, at: u32) -> Option<&mut State> {
+    /// Enters the packet that began last where it is found by its key and by its age. Before another
+    /// begins, so that the lists are in the order in which packets began.
+    fn list(&mut self) {
+        // All are listed.
+        let Some(at) = self.unlisted.take() else { return };
+        let entry = self.entries.get_mut(at);
+        let Some(entry) = assumed(entry, "what is not listed is in the table") else { return };
+        let hash = *entry.hash.get_or_insert_with(|| self.index.hash(&entry.key));
+        self.index.insert_hashed(hash, at);
+        self.all_links.push(&mut self.all, at);
+        if let Some(source) = self.sources.get_mut(entry.source) {
+            self.source_links.push(&mut source.packets, at);
+        }
+    }
+
+    /// The packet that began first.
+    fn oldest(&self) -> Option<u32> {
+        self.all.oldest().or(self.unlisted)
+    }
+
+    pub(super) fn state(&mut self, at: u32) -> Option<&mut State<F>> {
         Some(&mut self.entries.get_mut(at)?.state)
     }
 
-    pub(super) fn datagram(&mut self, at: u32) -> Option<&mut Datagram> {
+    pub(super) fn datagram(&mut self, at: u32) -> Option<&mut Datagram<F>> {
         match self.state(at)? {
             State::Gathering(datagram) => Some(datagram),
             State::Ended => None,
@@ -174,9 +215,10 @@ impl Store {
         &mut self,
         now: Instant,
         key: PacketKey,
-        hash: u32,
+        hash: Option<u32>,
         needed: usize,
     ) -> Result<u32, DropReason> {
+        self.list();
         let source = self.sources.enter(address(&key.network())).ok_or(DropReason::NoRoom)?;
         let held = self.sources.get(source).map_or(0, |source| source.bytes);
         let room = (self.config.bytes_per_source.saturating_sub(held))
@@ -185,53 +227,64 @@ impl Store {
         // One that the whole packet fits in is not moved when the next fragment comes.
         let usual = self.usual.clamp(needed, needed * SPARE_FIT);
         let spare = self.spare_for(usual, room).or_else(|| self.spare_for(needed, room));
-        let buffer = spare.unwrap_or_default();
-        let bytes = OVERHEAD + (buffer.memory().max(needed)) as u64;
+        let datagram = spare.unwrap_or_default();
+        let memory = datagram.buffer.memory();
+        let bytes = OVERHEAD + memory.max(needed) as u64;
         self.make_room(None, source, Room { bytes, packets: 1 })?;
-        let bytes = OVERHEAD + buffer.memory() as u64;
-        let state = State::Gathering(Datagram::new(buffer));
+        let bytes = OVERHEAD + memory as u64;
+        let state = State::Gathering(datagram);
         let entry = Entry { key, hash, source, bytes, started: now, state };
         let inserted = self.entries.insert(entry).ok_or(DropReason::NoRoom)?;
         let EntryKey { index: at, .. } = inserted;
-        self.index.insert_hashed(hash, at);
-        self.recent = Some(at);
-        self.all_links.push(&mut self.all, at);
+        (self.recent, self.unlisted) = (Some(at), Some(at));
         self.bytes += bytes;
         if let Some(entry) = self.sources.get_mut(source) {
             entry.bytes += bytes;
             entry.count += 1;
-            self.source_links.push(&mut entry.packets, at);
         }
         self.weigh(source);
         Ok(at)
     }
 
     /// A spare buffer for `needed` bytes, whose memory is within `room`.
-    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Buffer> {
-        let fits = |spare: &Buffer| {
-            let has = spare.bytes.capacity();
-            needed <= has && has / SPARE_FIT <= needed && spare.memory() as u64 <= room
+    fn spare_for(&mut self, needed: usize, room: u64) -> Option<Box<Datagram<F>>> {
+        let fits = |spare: &Datagram<F>| {
+            let has = spare.buffer.bytes.capacity();
+            let fits = F::IS_KEPT || needed <= has && has / SPARE_FIT <= needed;
+            fits && spare.buffer.memory() as u64 <= room
         };
-        let at = self.spares.iter().position(fits)?;
+        let at = self.spares.iter().position(|spare| fits(spare))?;
         let spare = self.spares.swap_remove(at);
-        self.spare_bytes -= spare.memory() as u64;
+        self.spare_bytes -= spare.buffer.memory() as u64;
         Some(spare)
     }
 
-    /// A packet is complete, whose buffer this was.
-    pub(super) fn complete(&mut self, buffer: &Buffer) {
-        self.usual = buffer.bytes.len();
+    /// A packet is complete, which this was.
+    pub(super) fn complete(&mut self, datagram: &Datagram<F>) {
+        self.usual = datagram.buffer.len();
     }
 
     /// Keeps the memory of a packet that is over for the next one.
-    pub(super) fn recycle(&mut self, mut buffer: Buffer) {
-        let more = buffer.memory() as u64;
+    pub(super) fn recycle(&mut self, mut datagram: Box<Datagram<F>>) {
+        datagram.clear();
+        let more = datagram.buffer.memory() as u64;
         let has_room = self.spare_bytes + more <= self.config.bytes / 8;
-        if self.spares.len() < SPARES && buffer.bytes.capacity() > 0 && has_room {
-            buffer.clear();
+        if self.spares.len() < SPARES && datagram.buffer.is_worth_keeping() && has_room {
             self.spare_bytes += more;
-            self.spares.push(buffer);
+            self.spares.push(datagram);
         }
+    }
+
+    /// Keeps a fragment of the packet of the last one, where [`Datagram::append`] does.
+    #[inline]
+    pub(super) fn append(&mut self, key: Key, next: &Next, offered: &mut Offered<'_, F>) -> bool {
+        let most = self.config.fragments;
+        let recent = self.recent.and_then(|recent| self.entries.get_mut(recent));
+        // It is complete, or was ended: then this says nothing.
+        let Some(Entry { key: of_recent, state: State::Gathering(datagram), .. }) = recent else {
+            return false;
+        };
+        *of_recent == PacketKey { key, vlans: [0; 2] } && datagram.append(next, offered, most)
     }
 
     /// Sees to it that a packet has room for this many more bytes.
@@ -240,8 +293,8 @@ impl Store {
         let (source, State::Gathering(datagram)) = (entry.source, &entry.state) else {
             return Err(DropReason::Ended);
         };
-        let has = datagram.buffer.bytes.capacity();
-        let needed = datagram.buffer.bytes.len() + more;
+        let has = datagram.buffer.capacity();
+        let needed = datagram.buffer.len() + more;
         if needed <= has {
             return Ok(());
         }
@@ -250,20 +303,27 @@ impl Store {
         // Nobody has to go for what is only convenient.
         let capacity = if self.has_room(source, extra(wanted)) { wanted } else { needed };
         self.make_room(Some(at), source, extra(capacity))?;
-        let spare = self.spare_for(capacity, u64::MAX).filter(|spare| {
-            let more = spare.bytes.capacity().saturating_sub(has);
+        let spare = if F::IS_KEPT {
+            None // frames need none
+        } else {
+            // One that the whole packet fits in is not moved again.
+            let usual = self.usual.clamp(needed, needed * GROWN_FIT);
+            self.spare_for(usual, u64::MAX).or_else(|| self.spare_for(capacity, u64::MAX))
+        };
+        let spare = spare.filter(|spare| {
+            let more = spare.buffer.capacity().saturating_sub(has);
             self.has_room(source, extra(has + more))
         });
         let mut freed = None;
         if let Some(datagram) = self.datagram(at) {
-            let bytes = &mut datagram.buffer.bytes;
             match spare {
                 Some(mut spare) => {
-                    spare.bytes.extend_from_slice(bytes);
-                    core::mem::swap(&mut spare.bytes, bytes);
+                    let (bytes, other) = (&mut datagram.buffer.bytes, &mut spare.buffer.bytes);
+                    other.extend_from_slice(bytes);
+                    core::mem::swap(other, bytes);
                     freed = Some(spare);
                 }
-                None => bytes.reserve_exact(capacity - bytes.len()),
+                None => datagram.buffer.grow(capacity),
             }
         }
         if let Some(freed) = freed {
@@ -302,8 +362,15 @@ impl Store {
 
     /// Notes which share of what it may hold a source has.
     fn weigh(&mut self, at: u32) {
-        let Some(source) = self.sources.get(at) else {
-            self.heavy.remove(at);
+        let half_of_what_it_may = |source: &Source| {
+            source.bytes <= self.config.bytes_per_source / 2
+                && source.count <= self.config.packets_per_source / 2
+        };
+        let source = self.sources.get(at);
+        let Some(source) = source.filter(|source| !half_of_what_it_may(source)) else {
+            if self.heavy.first().is_some() {
+                self.heavy.remove(at);
+            }
             return;
         };
         let of_bytes = source.bytes.saturating_mul(SHARES) / self.config.bytes_per_source.max(1);
@@ -338,6 +405,10 @@ impl Store {
         if own + room.bytes > self.config.bytes.min(self.config.bytes_per_source) {
             return Err(DropReason::NoRoom); // nobody has to go for what cannot be
         }
+        if self.has_room(source, room) {
+            return Ok(());
+        }
+        self.list();
         while !self.source_has_room(source, room) {
             let oldest = self.sources.get(source).and_then(|source| source.packets.oldest());
             self.evict(Self::but(kept, oldest, &self.source_links))?;
@@ -386,7 +457,7 @@ impl Store {
             let ended = EndedPacket::new(self.config.link, key, vlans, reason, &datagram);
             self.ended.push_back(ended);
         }
-        self.recycle(datagram.buffer);
+        self.recycle(datagram);
     }
 
     /// A packet is ended: what still comes of it is dropped until its time is over.
@@ -394,23 +465,31 @@ impl Store {
         let state = self.entries.get_mut(at).map(|entry| &mut entry.state);
         let Some(state) = assumed(state, "what is ended is in the table") else { return };
         if let State::Gathering(datagram) = core::mem::replace(state, State::Ended) {
-            self.recycle(datagram.buffer);
+            self.recycle(datagram);
         }
         self.charge(at);
     }
 
     /// A packet is known no longer.
-    pub(super) fn close(&mut self, at: u32) -> Option<(PacketKey, State)> {
+    pub(super) fn close(&mut self, at: u32) -> Option<(PacketKey, State<F>)> {
         let entry = self.entries.remove(at)?;
         if self.recent == Some(at) {
             self.recent = None;
         }
-        self.index.remove_hashed(entry.hash, at);
-        self.all_links.remove(&mut self.all, at);
+        let source = self.sources.get_mut(entry.source);
+        if self.unlisted == Some(at) {
+            self.unlisted = None;
+        } else {
+            if let Some(hash) = assumed(entry.hash, "what is listed has a hash") {
+                self.index.remove_hashed(hash, at);
+            }
+            self.all_links.remove(&mut self.all, at);
+        }
         self.bytes -= entry.bytes;
-        if let Some(source) = self.sources.get_mut(entry.source) {
+        if let Some(source) = source {
             source.bytes -= entry.bytes;
             source.count -= 1;
+            // One that is in no list stays so.
             self.source_links.remove(&mut source.packets, at);
         }
         self.sources.leave(entry.source);
@@ -420,12 +499,12 @@ impl Store {
 
     /// When the oldest packet's time is over.
     pub(super) fn next_end(&self) -> Option<Instant> {
-        Some(self.entries.get(self.all.oldest()?)?.started + self.config.lifetime)
+        Some(self.entries.get(self.oldest()?)?.started + self.config.lifetime)
     }
 
     /// The oldest packet, if its time is over.
     pub(super) fn over(&self, now: Instant) -> Option<u32> {
-        (self.next_end()? <= now).then(|| self.all.oldest())?
+        (self.next_end()? <= now).then(|| self.oldest())?
     }
 }
 

@@ -16,7 +16,7 @@ pub use landfall_inet::Fragment;
 pub use landfall_inet::reassembly::Key;
 pub use parse::{Parsed, Stop, parse, parse_network, transport_len};
 
-pub(crate) use parse::Walk;
+pub(crate) use parse::{Plain, Walk};
 
 use landfall_inet::{ethernet, fragment, ipv4, ipv6};
 use landfall_placement::{Ecn, Refusal};
@@ -47,12 +47,26 @@ pub fn whole_head(
     payload_len: u32,
     ecn: Ecn,
 ) -> Result<Head, Refusal> {
+    let mut head = Head::new();
+    write_whole_head(&mut head, first, parsed, payload_len, ecn)?;
+    Ok(head)
+}
+
+/// The same where there is a head: what was in it is gone. What is in it where this fails is
+/// anything.
+pub(crate) fn write_whole_head(
+    head: &mut Head,
+    first: &[u8],
+    parsed: &Parsed,
+    payload_len: u32,
+    ecn: Ecn,
+) -> Result<(), Refusal> {
     let headers = first.get(..usize::from(parsed.payload_at)).ok_or(Refusal::Truncated)?;
     let at = usize::from(parsed.network_at);
     if parsed.key.protocol == Key::IPV6 {
-        whole_ipv6(headers, &[], at, parsed.fragment.is_some(), payload_len, Some(ecn))
+        whole_ipv6(head, headers, &[], at, parsed.fragment.is_some(), payload_len, Some(ecn))
     } else {
-        whole_ipv4(headers, &[], at, payload_len, Some(ecn))
+        whole_ipv4(head, headers, &[], at, payload_len, Some(ecn))
     }
 }
 
@@ -64,23 +78,25 @@ pub fn adapt(first: &[u8], payload_at: u16, body_len: u32) -> Option<Head> {
     let (headers, transport) = first.split_at_checked(payload_at.into())?;
     let (ethernet, _) = ethernet::Header::ref_from_prefix(headers).ok()?;
     let payload_len = (transport.len() as u32).saturating_add(body_len);
-    let head = match ethernet.ethertype.get() {
-        ethernet::IPV4 => whole_ipv4(headers, transport, ethernet::LEN, payload_len, None),
-        ethernet::IPV6 => whole_ipv6(headers, transport, ethernet::LEN, true, payload_len, None),
+    let (mut head, at) = (Head::new(), ethernet::LEN);
+    let written = match ethernet.ethertype.get() {
+        ethernet::IPV4 => whole_ipv4(&mut head, headers, transport, at, payload_len, None),
+        ethernet::IPV6 => whole_ipv6(&mut head, headers, transport, at, true, payload_len, None),
         _ => return None,
     };
-    head.ok()
+    written.ok().map(|()| head)
 }
 
 /// `headers` are those of the link and, from `at` on, of IP; `behind` follows.
 #[inline]
 fn whole_ipv4(
+    head: &mut Head,
     headers: &[u8],
     behind: &[u8],
     at: usize,
     payload_len: u32,
     ecn: Option<Ecn>,
-) -> Result<Head, Refusal> {
+) -> Result<(), Refusal> {
     let network = headers.get(at..).ok_or(Refusal::Truncated)?;
     let (header, options) =
         ipv4::Header::read_from_prefix(network).map_err(|_| Refusal::Truncated)?;
@@ -95,22 +111,23 @@ fn whole_ipv4(
         ..header
     };
     whole.sum = whole.checksum(options).into();
-    let mut head = Head::new();
+    head.clear();
     if !head.push(headers) || !head.push(behind) {
         return Err(Refusal::NoRoom);
     }
     head.as_mut_slice()[at..at + ipv4::LEN].copy_from_slice(whole.as_bytes());
-    Ok(head)
+    Ok(())
 }
 
 fn whole_ipv6(
+    head: &mut Head,
     headers: &[u8],
     behind: &[u8],
     at: usize,
     is_piece: bool,
     payload_len: u32,
     ecn: Option<Ecn>,
-) -> Result<Head, Refusal> {
+) -> Result<(), Refusal> {
     let fragment_len = if is_piece { fragment::LEN } else { 0 };
     let kept = headers.len().checked_sub(fragment_len).ok_or(Refusal::Truncated)?;
     let (kept, piece) = headers.split_at(kept);
@@ -120,7 +137,7 @@ fn whole_ipv6(
     let len = (extensions.len() as u32).saturating_add(payload_len);
     let len = u16::try_from(len).map_err(|_| Refusal::OutOfBounds)?;
     let named_at = Walk::new(header, at).to(kept, kept.len()).ok_or(Refusal::Malformed)?;
-    let mut head = Head::new();
+    head.clear();
     if !head.push(kept) || !head.push(behind) {
         return Err(Refusal::NoRoom);
     }
@@ -134,5 +151,5 @@ fn whole_ipv6(
     if let Some(ecn) = ecn {
         header.set_ecn(ecn);
     }
-    Ok(head)
+    Ok(())
 }

@@ -24,39 +24,81 @@ use crate::memory::Head;
 /// themselves or are corrupt.
 #[inline]
 pub fn parse(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
-    if let Some(parsed) = plain_piece(head, frame_len) {
-        return Ok(parsed);
+    if let Some(plain) = Plain::read(head, frame_len) {
+        return Ok(plain.parsed());
     }
     parse_any(head, frame_len)
 }
 
-/// Nearly all pieces: IPv4, no options, everything right. `None` says nothing.
-#[inline]
-fn plain_piece(head: &[u8], frame_len: u32) -> Option<Parsed> {
-    const AT: usize = ethernet::LEN;
-    const PAYLOAD_AT: usize = AT + ipv4::LEN;
-    let bytes = head.first_chunk::<PAYLOAD_AT>()?;
-    let header = ipv4::Header::ref_from_bytes(&bytes[AT..]).ok()?;
-    let total_len = u32::from(header.total_len.get());
-    let payload_len = total_len.wrapping_sub(ipv4::LEN as u32);
-    let is_plain = u16::from_be_bytes([bytes[12], bytes[13]]) == ethernet::IPV4
-        && header.version_and_words == 0x45
-        && header.is_fragment()
-        && AT as u32 + total_len <= frame_len
-        && total_len > ipv4::LEN as u32
-        && sum_of_words(&bytes[AT..]) == 0xffff;
-    let piece = header.piece();
-    let ends_well = !piece.more || payload_len.is_multiple_of(8);
-    let fits = piece.offset.wrapping_add(total_len) <= ipv4::PACKET_MAX;
-    (is_plain && ends_well && fits).then(|| Parsed {
-        key: header.key(),
-        fragment: Some(piece),
-        protocol: header.protocol,
-        network_at: AT as u16,
-        payload_at: PAYLOAD_AT as u16,
-        payload_len,
-        ecn: header.ecn(),
-    })
+/// Where the header of IPv4 begins behind that of Ethernet, and where it ends if it has no options.
+const AT: usize = ethernet::LEN;
+const PAYLOAD_AT: usize = AT + ipv4::LEN;
+
+/// Nearly all pieces: IPv4 behind an Ethernet header, no options, everything right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain {
+    header: ipv4::Header,
+    piece: Fragment,
+    payload_len: u32,
+}
+
+impl Plain {
+    /// Where the payload begins.
+    pub(crate) const PAYLOAD_AT: u16 = PAYLOAD_AT as u16;
+
+    /// Reads the headers as [`parse`] does. `None` says nothing.
+    #[inline]
+    pub(crate) fn read(head: &[u8], frame_len: u32) -> Option<Self> {
+        let bytes = head.first_chunk::<{ PAYLOAD_AT }>()?;
+        let header = ipv4::Header::ref_from_bytes(&bytes[AT..]).ok()?;
+        let total_len = u32::from(header.total_len.get());
+        let payload_len = total_len.wrapping_sub(ipv4::LEN as u32);
+        let is_plain = u16::from_be_bytes([bytes[12], bytes[13]]) == ethernet::IPV4
+            && header.version_and_words == 0x45
+            && header.is_fragment()
+            && AT as u32 + total_len <= frame_len
+            && total_len > ipv4::LEN as u32
+            && sum_of_words(&bytes[AT..]) == 0xffff;
+        let piece = header.piece();
+        let ends_well = !piece.more || payload_len.is_multiple_of(8);
+        let fits = piece.offset.wrapping_add(total_len) <= ipv4::PACKET_MAX;
+        (is_plain && ends_well && fits).then_some(Self { header: *header, piece, payload_len })
+    }
+
+    /// What the headers say.
+    #[inline]
+    pub(crate) const fn parsed(&self) -> Parsed {
+        Parsed {
+            key: self.key(),
+            fragment: Some(self.piece),
+            protocol: self.header.protocol,
+            network_at: AT as u16,
+            payload_at: Self::PAYLOAD_AT,
+            payload_len: self.payload_len,
+            ecn: self.ecn(),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn key(&self) -> Key {
+        self.header.key()
+    }
+
+    #[inline]
+    pub(crate) const fn ecn(&self) -> Ecn {
+        self.header.ecn()
+    }
+
+    /// Where the piece belongs, if that is behind whatever header of the transport there is: such
+    /// a piece may start there.
+    #[inline]
+    pub(crate) const fn piece_behind_headers(&self) -> Option<Piece> {
+        let (start, len) = (self.piece.offset, self.payload_len);
+        if start < tcp::LEN as u32 {
+            return None;
+        }
+        Some(Piece { start, end: start + len, is_last: !self.piece.more })
+    }
 }
 
 pub(super) fn parse_any(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {

@@ -118,3 +118,22 @@ fn a_buffer_is_as_long_as_the_packet_that_was_complete_last() {
         assert!(packet(&mut reassembler, last).is_some());
     }
 }
+
+/// However long packets usually are: first fragments that nothing follows hold no more than they
+/// are, and what is counted for a packet.
+#[test]
+fn a_first_fragment_holds_no_more_than_itself() {
+    const FLOOD: u64 = 100;
+    let mut reassembler = reassembler();
+    for id in 0..4 {
+        let Sent { packet, pieces } = sent(UDP, id, 4096);
+        assert_eq!(packets(&mut reassembler, &pieces), [packet]);
+    }
+    let before = reassembler.memory();
+    for host in 0..FLOOD as u32 {
+        assert_eq!(packet(&mut reassembler, &first(host, 1)), None);
+    }
+    let each = (reassembler.memory() - before) / FLOOD;
+    let len = first(0, 1).len() as u64;
+    assert!((512..=640).contains(&(each - len)), "{each} bytes for a fragment of {len}");
+}

@@ -9,6 +9,7 @@ use spec_defrag::reassembly::{Config, DropReason, Outcome, Reassembler};
 
 mod attacks;
 mod bounds;
+mod kept;
 mod kernel;
 mod rules;
 mod told;

@@ -17,7 +17,7 @@ use socket2::Socket;
 
 use super::control::Control;
 use crate::perf::chosen::faults_of;
-use crate::workload::halves::{Answered, InitiatorResult, Received, Streamed};
+use crate::workload::halves::{Answered, InitiatorResult, Received, RoundTrips, Streamed};
 use crate::workload::side::{Rendezvous, RunState};
 use crate::workload::{Role, TwoSided, qpip, stp};
 
@@ -96,15 +96,16 @@ impl From<Answered> for Half {
 
 impl From<InitiatorResult> for Half {
     fn from(asked: InitiatorResult) -> Self {
+        let RoundTrips { count, seconds, times, used } = asked.rounds;
         Self {
-            bytes: asked.rounds * asked.len as u64,
-            messages: asked.rounds,
-            seconds: asked.seconds,
-            cpu_s: asked.used.thread.busy_s(),
-            sleeps: asked.used.thread.sleeps,
-            machine_s: asked.used.machine_s,
+            bytes: count * asked.len as u64,
+            messages: count,
+            seconds,
+            cpu_s: used.thread.busy_s(),
+            sleeps: used.thread.sleeps,
+            machine_s: used.machine_s,
             user_copied_bytes: asked.copied,
-            rtt: asked.round_trips.summary(),
+            rtt: times.summary(),
             ..Self::default()
         }
     }

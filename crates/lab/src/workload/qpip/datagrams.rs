@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use landfall::qpip::{Adapter, Operation, QueuePairOptions, Status};
-use landfall_testbed::cpu::{CpuMeter, TaskUse};
-use landfall_testbed::rivals::{Amount, Plan};
-use landfall_testbed::{RttHistogram, Sample};
+use landfall_testbed::Sample;
+use landfall_testbed::cpu::TaskUse;
+use landfall_testbed::rivals::Plan;
 
 use super::super::halves::{self, Answered, InitiatorResult};
 use super::super::side::Rendezvous;
 use super::super::{Role, TwoSided};
 use super::side::QueuePairEnd;
-use super::{LONGEST_TALK, Run, Setup, TALK_DEPTH, WARM_UP, limit_of};
+use super::{LONGEST_TALK, Run, Setup, TALK_DEPTH, limit_of};
 
 /// So long a datagram is waited for before the next look at whether it is over, and before the
 /// first one is sent again.
@@ -88,32 +88,16 @@ impl Datagrams<'_> {
 
     /// Asks until the plan's time is over.
     fn ask(&self, mut talk: Talker, meeting: &Rendezvous) -> Result<InitiatorResult> {
-        let Amount::Time(time) = self.run.plan.amount else {
-            bail!("round trips are measured for a time")
-        };
+        let time = halves::time_of(self.run.plan)?;
         let to = self.address(Role::Receive);
         meeting.ready()?;
         talk.find(to, self.run.plan.limit)?;
-        let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
-        let (mut started, mut round) = (Instant::now(), 0);
-        loop {
-            let asked = Instant::now();
-            if round == WARM_UP {
-                started = asked;
-            }
-            if round > WARM_UP && asked - started >= time {
-                break;
-            }
+        let rounds = halves::round_trips(time, |round| {
             talk.send(to)?;
             ensure!(talk.hear(self.run.plan.limit)?, "no answer to datagram {round}");
-            if round >= WARM_UP {
-                round_trips.record(asked.elapsed());
-            }
-            round += 1;
-        }
-        let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
-        let (len, copied) = (self.len, talk.end.copied());
-        Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+            Ok(Instant::now())
+        })?;
+        Ok(InitiatorResult { len: self.len, rounds, copied: talk.end.copied() })
     }
 
     /// Answers until the other side has finished.
@@ -174,7 +158,7 @@ impl Talker {
 
 #[cfg(test)]
 mod tests {
-    use landfall_testbed::rivals::{Endpoints, Polling};
+    use landfall_testbed::rivals::{Amount, Endpoints, Polling};
 
     use super::super::LowerLayer;
     use super::*;

