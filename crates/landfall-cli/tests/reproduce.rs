@@ -118,12 +118,14 @@ fn id(exhibit: &Value) -> &str {
 fn check_values(exhibit: &Value, out: &Out) {
     let name = format!("{}.csv", id(exhibit));
     let lines = csv(&out.read(&name));
-    assert_eq!(lines[0], ["row", "column", "paper", "model", "kind", "error"], "{name}");
+    let columns = ["row", "column", "paper", "model", "kind", "error", "measure"];
+    assert_eq!(lines[0], columns, "{name}");
     let values = exhibit["values"].as_array().unwrap();
     assert_eq!(lines.len() - 1, values.len(), "{name}");
     for (line, value) in lines[1..].iter().zip(values) {
-        let words = [&line[0], &line[1], &line[4]];
-        assert_eq!(words, ["row", "column", "kind"].map(|key| value[key].as_str().unwrap()));
+        let words = [&line[0], &line[1], &line[4], &line[6]];
+        let keys = ["row", "column", "kind", "measure"];
+        assert_eq!(words, keys.map(|key| value[key].as_str().unwrap()), "{name}");
         for (field, key) in [(&line[2], "paper"), (&line[3], "model"), (&line[5], "error")] {
             let (written, expected) = (field.parse::<f64>().ok(), value[key].as_f64());
             assert_eq!(written.is_none(), field.is_empty(), "{name}: {line:?}");

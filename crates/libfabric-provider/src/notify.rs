@@ -121,8 +121,8 @@ impl Ready {
     pub(crate) fn waker(self: &Arc<Self>, link: usize) -> LinkWaker {
         let news = AtomicU8::new(0);
         let signal = Arc::new(Signal { link, news, ready: Arc::clone(self) });
-        let of = |news| Waker::from(Arc::new(NewsWaker { signal: Arc::clone(&signal), news }));
-        let [operations, requests, writes] = News::EACH.map(of);
+        let of = |news| Waker::from(Arc::new(UpdateWaker { signal: Arc::clone(&signal), news }));
+        let [operations, requests, writes] = LinkUpdates::EACH.map(of);
         LinkWaker { operations, requests, writes, signal }
     }
 
@@ -134,9 +134,9 @@ impl Ready {
 
 /// Of what of a connection there are news: the rest need not be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct News(u8);
+pub(crate) struct LinkUpdates(u8);
 
-impl News {
+impl LinkUpdates {
     /// What was begun here goes on, or is over.
     pub(crate) const OPERATIONS: Self = Self(1);
     /// The other side asks for something, or ends the connection.
@@ -161,12 +161,12 @@ struct Signal {
 
 /// Wakes it with news.
 #[derive(Debug)]
-struct NewsWaker {
+struct UpdateWaker {
     signal: Arc<Signal>,
-    news: News,
+    news: LinkUpdates,
 }
 
-impl Wake for NewsWaker {
+impl Wake for UpdateWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -191,7 +191,7 @@ pub(crate) struct LinkWaker {
 
 impl LinkWaker {
     /// It is looked at from here on, and these are the news: what changes later wakes it again.
-    pub(crate) fn begin(&self) -> News {
-        News(self.signal.news.swap(0, Ordering::AcqRel))
+    pub(crate) fn begin(&self) -> LinkUpdates {
+        LinkUpdates(self.signal.news.swap(0, Ordering::AcqRel))
     }
 }

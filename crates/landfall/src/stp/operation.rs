@@ -292,27 +292,26 @@ impl Operation<Put> {
     /// 5 ms. No effect once it has begun.
     ///
     /// ```
-    /// # futures_executor::block_on(async {
-    /// use landfall::stp::{Endpoint, RemoteRights, Transport};
+    /// use landfall::stp::{Memory, RemoteRights, Transport, blocking::Endpoint};
     ///
-    /// let (here, there) = (Transport::udp("127.0.0.1:0".parse()?), Transport::udp("127.0.0.1:0".parse()?));
-    /// let (here, there) = (Endpoint::bind(here)?, Endpoint::bind(there)?);
+    /// let there = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let here = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
     /// let listener = there.listen(7)?;
-    /// let connection = here.connect(there.local().unwrap(), 7).await?;
-    /// let accepted = listener.accept().await?;
-    /// let remote = connection.request_region(1, 1024, RemoteRights::PUT).start();
-    /// let region = there.register(vec![0; 1024])?;
-    /// let _shown = accepted.region_request().await?.expose(&region.whole(), RemoteRights::PUT)?;
-    /// let remote = remote.await?;
-    /// let words = (0..8u64).map(|n| remote.put(8 * n, n.to_le_bytes().to_vec()));
-    /// let words: Vec<_> = words.map(|word| word.answered_later().start()).collect();
+    /// let connection = here.connect(there.local().unwrap(), 7)?;
+    /// let accepted = listener.accept()?;
+    /// let asked = connection.request_region(1, 1024, RemoteRights::PUT).start();
+    /// let region = there.register(Memory::zeroed(1024))?;
+    /// let _exposed = accepted.region_request()?.expose(&region.whole(), RemoteRights::PUT)?;
+    /// let remote = asked.wait()?;
+    ///
+    /// let word = |n: u64| remote.put(8 * n, n.to_le_bytes().to_vec());
+    /// let words: Vec<_> = (0..8).map(|n| word(n).answered_later().start()).collect();
     /// // The answer of this one tells of all.
-    /// remote.put(64, vec![1; 8]).await?;
+    /// word(8).wait()?;
     /// for word in words {
-    ///     word.await?;
+    ///     word.wait()?;
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
     /// ```
     pub fn answered_later(self) -> Self {
         self.change(|request| {

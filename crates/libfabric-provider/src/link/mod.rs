@@ -32,7 +32,7 @@ use self::transmit::Outgoing;
 use crate::abi::{FI_ECONNREFUSED, FI_ECONNRESET, FI_EIO, FI_ENOMEM, FI_ETIMEDOUT};
 use crate::completion::Failure;
 use crate::core::{EndpointState, Report};
-use crate::notify::{LinkWaker, News};
+use crate::notify::{LinkUpdates, LinkWaker};
 use crate::record::Kind;
 use crate::ring::{ReceiveRing, SendRing};
 use crate::world::World;
@@ -102,18 +102,18 @@ impl Link {
             return Ok(());
         }
         if !self.is_attended {
-            news = News::ALL;
+            news = LinkUpdates::ALL;
         }
-        if news.has(News::REQUESTS) {
+        if news.has(LinkUpdates::REQUESTS) {
             self.answer_requests(core, world)?;
         }
         self.is_attended = self.shown().is_some();
-        if news.has(News::WRITES) || std::mem::take(&mut self.is_paused) {
+        if news.has(LinkUpdates::WRITES) || std::mem::take(&mut self.is_paused) {
             self.read_ring(core, world)?;
         }
         self.finish_answers(core, world);
         self.flush(core, world)?;
-        if news.has(News::REQUESTS) { self.check_open() } else { Ok(()) }
+        if news.has(LinkUpdates::REQUESTS) { self.check_open() } else { Ok(()) }
     }
 
     /// What waits is composed, what was composed leaves, and what is under way is looked at: an
