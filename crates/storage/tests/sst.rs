@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::{io, iter};
 
 use landfall::stp::{Endpoint, Memory, Transport, blocking};
@@ -102,6 +102,24 @@ fn errors_over_stp_are_sense_data_and_are_no_end() {
     initiator.write(UNIT, 0, Memory::from_bytes(&pattern(1, 4096))).wait().unwrap();
     let read = initiator.read(UNIT, 0, Memory::zeroed(4096)).wait().unwrap();
     assert_eq!(*read.memory, pattern(1, 4096));
+}
+
+#[test]
+fn what_became_of_a_command_is_told_once() {
+    let (_server, far) = serve(Arc::new(MemoryDevice::new(1 << 20)));
+    let near = endpoint();
+    let initiator = connect(&far, &near, "one");
+    let mut inquiry = initiator.inquiry(UNIT);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut outcome = Poll::Pending;
+    until("the command is over", || {
+        outcome = Pin::new(&mut inquiry).poll(&mut context);
+        outcome.is_ready()
+    });
+    assert!(matches!(outcome, Poll::Ready(Ok(_))));
+    let again = Pin::new(&mut inquiry).poll(&mut context);
+    assert!(matches!(again, Poll::Ready(Err(InitiatorError::Gone(_)))));
+    assert!(matches!(inquiry.wait(), Err(InitiatorError::Gone(_))));
 }
 
 #[test]

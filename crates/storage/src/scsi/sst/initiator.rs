@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
@@ -41,20 +41,53 @@ pub struct Completion {
 
 type Outcome = Result<Completion, InitiatorError>;
 
+/// Where a command's outcome comes, and who waits for it.
 #[derive(Default)]
 struct Cell {
-    state: Mutex<(Option<Outcome>, Option<Waker>)>,
+    state: Mutex<State>,
     done: Condvar,
 }
 
+enum State {
+    UnderWay(Option<Waker>),
+    Over(Outcome),
+    /// Somebody has the outcome.
+    Taken,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::UnderWay(None)
+    }
+}
+
+impl State {
+    /// The outcome, once; an error from then on.
+    fn take(&mut self) -> Option<Outcome> {
+        match self {
+            Self::UnderWay(_) => return None,
+            Self::Taken => {
+                let why = "what became of the command was told already";
+                return Some(Err(InitiatorError::Gone(why.into())));
+            }
+            Self::Over(_) => {}
+        }
+        match std::mem::replace(self, Self::Taken) {
+            Self::Over(outcome) => Some(outcome),
+            Self::UnderWay(_) | Self::Taken => None,
+        }
+    }
+}
+
 impl Cell {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fill(&self, outcome: Outcome) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = Some(outcome);
-        let waker = state.1.take();
-        drop(state);
+        let before = std::mem::replace(&mut *self.lock(), State::Over(outcome));
         self.done.notify_all();
-        if let Some(waker) = waker {
+        if let State::UnderWay(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -69,11 +102,11 @@ impl Pending {
     /// Waits until it is over.
     ///
     /// # Errors
-    /// How it failed.
+    /// How it failed; or it was polled to its end before, which has told that.
     pub fn wait(self) -> Result<Completion, InitiatorError> {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         loop {
-            if let Some(outcome) = state.0.take() {
+            if let Some(outcome) = state.take() {
                 return outcome;
             }
             state = self.0.done.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -85,14 +118,12 @@ impl Future for Pending {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.0.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                state.1 = Some(cx.waker().clone());
-                Poll::Pending
-            }
+        let mut state = self.0.lock();
+        if let Some(outcome) = state.take() {
+            return Poll::Ready(outcome);
         }
+        *state = State::UnderWay(Some(cx.waker().clone()));
+        Poll::Pending
     }
 }
 
