@@ -693,6 +693,24 @@ static void self_sends(void)
     turn_until_other();
 }
 
+/* What a carrier cannot do ends with an error that says so, and all else goes on. */
+static void unreached(void)
+{
+    uint64_t value = 4711, got = 0;
+    struct fi_context context[2];
+    open_side(&usual);
+    AGAIN(fi_write(side.ep, &value, 8, NULL, side.peer, 0, 7, &context[0]));
+    struct fi_cq_err_entry error = failure();
+    CHECK(error.op_context == &context[0] && error.err == FI_EOPNOTSUPP);
+    AGAIN(fi_tsend(side.ep, &value, 8, NULL, side.self, TAG, &context[1]));
+    error = failure();
+    CHECK(error.op_context == &context[1] && error.err == FI_EOPNOTSUPP);
+    OK(fi_trecv(side.ep, &got, 8, NULL, side.peer, TAG, 0, &context[0]));
+    AGAIN(fi_tinject(side.ep, &value, 8, side.peer, TAG));
+    CHECK(completion().op_context == &context[0] && got == value);
+    turn_until_other();
+}
+
 /* Both send at once, long and short, before either receives. */
 static void crossing(void)
 {
@@ -977,6 +995,7 @@ static const struct {
     { "several", several, false },
     { "counters", counters, false },
     { "self_sends", self_sends, false },
+    { "unreached", unreached, false },
     { "crossing", crossing, false },
     { "delivered", delivered, false },
     { "dead_peer", dead_peer, false },
@@ -993,6 +1012,8 @@ static const struct {
     { "event_descriptor", event_descriptor, false },
     { "dead_connection", dead_connection, false },
     { "nobody_listens", nobody_listens, true },
+    { "other_carrier", other_carrier, false },
+    { "with_socket", with_socket, true },
     { "overflowing_queue", overflowing_queue, false },
     { "unread_messages", unread_messages, false },
     { "renewed_memory", renewed_memory, false },
@@ -1000,6 +1021,19 @@ static const struct {
     { "other_version", other_version, true },
     { "connected_to_other_version", connected_to_other_version, true },
 };
+
+/* What is meant for the second process alone: SECOND_NAME=value. */
+static void take_settings(void)
+{
+    static const char prefix[] = "SECOND_";
+    char *meant[16];
+    size_t count = 0;
+    for (char **next = environ; *next && count < sizeof meant / sizeof *meant; next++)
+        if (strncmp(*next, prefix, sizeof prefix - 1) == 0)
+            meant[count++] = *next + sizeof prefix - 1;
+    while (count)
+        CHECK(putenv(meant[--count]) == 0);
+}
 
 int main(int argc, char **argv)
 {
@@ -1022,6 +1056,8 @@ int main(int argc, char **argv)
             alarm(40);
         }
         setenv("CASES_ADDRESS_OF_FIRST", argc == 6 ? argv[3] : "127.0.0.1", 1);
+        if (!side.is_first)
+            take_settings();
         side.address = argc == 6 ? argv[side.is_first ? 3 : 5] : "127.0.0.1";
         if (argc == 6 && !side.is_first) {
             int namespace = open(argv[4], O_RDONLY);
