@@ -3,7 +3,7 @@
  *     cases PROVIDER CASE [ADDRESS NAMESPACE OTHER-ADDRESS]
  *
  * ends with 0 where it does. Each case has two processes; the second may be in another
- * network namespace, whose file is named. */
+ * network namespace, whose file is named (- where it isn't). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -1059,7 +1059,7 @@ int main(int argc, char **argv)
         if (!side.is_first)
             take_settings();
         side.address = argc == 6 ? argv[side.is_first ? 3 : 5] : "127.0.0.1";
-        if (argc == 6 && !side.is_first) {
+        if (argc == 6 && !side.is_first && strcmp(argv[4], "-") != 0) {
             int namespace = open(argv[4], O_RDONLY);
             CHECK(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0);
         }

@@ -3,7 +3,7 @@
 //! carrier.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -12,7 +12,8 @@ use landfall_testkit::skip::skip;
 use landfall_testkit::trials::{count_kills, kills};
 use landfall_testkit::{TemporaryFolder, tshark};
 
-use crate::cases::{LIMIT, check_between, program};
+use crate::cases::{LIMIT, OURS, check_between, program};
+use crate::mpi::{self, EXCHANGE, Machines, expect_all_well, mpirun};
 use crate::tools::{finish, provider_folder, run, text};
 
 /// The address of the adapter at an end of a cable, which no kernel has.
@@ -21,20 +22,35 @@ fn adapter(end: &VethEnd) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, 100 + d)
 }
 
-/// What opens an adapter there.
+/// The same in the other version of IP.
+fn adapter6(end: &VethEnd) -> Ipv6Addr {
+    let mut octets = end.ipv6.octets();
+    octets[14] = 100;
+    octets.into()
+}
+
+/// What opens an adapter there, with its address of IPv4.
 fn settings(end: &VethEnd) -> [(String, String); 3] {
+    settings_of(end, &format!("{}/24", adapter(end)))
+}
+
+fn settings_of(end: &VethEnd, address: &str) -> [(String, String); 3] {
     let prefixed = |name: &str, value: String| (format!("FI_LANDFALL_{name}"), value);
     [
         prefixed("CARRIER", "qpip".to_owned()),
         prefixed("QPIP_LINK", format!("packet:{}", end.name)),
-        prefixed("QPIP_ADDRESS", format!("{}/24", adapter(end))),
+        prefixed("QPIP_ADDRESS", address.to_owned()),
     ]
 }
 
 /// For the first process, and for the second.
 fn over_qpip(cable: &VethPair, command: &mut Command) {
-    command.envs(settings(&cable.a));
-    command.envs(settings(&cable.b).map(|(name, value)| (format!("SECOND_{name}"), value)));
+    with_settings([&cable.a, &cable.b].map(settings), command);
+}
+
+fn with_settings([first, second]: [[(String, String); 3]; 2], command: &mut Command) {
+    command.envs(first);
+    command.envs(second.map(|(name, value)| (format!("SECOND_{name}"), value)));
     command.env("FI_LANDFALL_PLAINTEXT", "1");
 }
 
@@ -99,6 +115,48 @@ cases! {
     sources;
     addresses;
     unreached;
+}
+
+#[test]
+fn cases_hold_over_ipv6() {
+    require_namespaces!();
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip("cases_hold_over_ipv6", why),
+    };
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let ends = [&cable.a, &cable.b];
+    for case in ["connection", "sources", "all_lengths", "datagrams"] {
+        let addresses = ends.map(|end| IpAddr::from(adapter6(end)));
+        check_between(ends, addresses, program, case, |command| {
+            let both = ends.map(|end| settings_of(end, &format!("{}/64", adapter6(end))));
+            with_settings(both, command);
+        });
+    }
+}
+
+/// Two adapters of one host that send each other frames within UDP, which needs no privileges.
+#[test]
+fn cases_hold_within_udp_on_one_host() {
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip("cases_hold_within_udp_on_one_host", why),
+    };
+    for case in ["connection", "all_lengths", "crossing"] {
+        let ends = [0, 1].map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let [one, two] = ends.each_ref().map(|end| end.local_addr().unwrap());
+        drop(ends);
+        let mut command = Command::new(program);
+        command.args([OURS, case, "10.77.0.1", "-", "10.77.0.2"]);
+        command.env("FI_PROVIDER_PATH", provider_folder());
+        command.env("FI_LANDFALL_CARRIER", "qpip").env("FI_LANDFALL_PLAINTEXT", "1");
+        command.env("FI_LANDFALL_QPIP_LINK", format!("udp:{one},{two}"));
+        command.env("FI_LANDFALL_QPIP_ADDRESS", "10.77.0.1/24");
+        command.env("SECOND_FI_LANDFALL_QPIP_LINK", format!("udp:{two},{one}"));
+        command.env("SECOND_FI_LANDFALL_QPIP_ADDRESS", "10.77.0.2/24");
+        let output = run(command, LIMIT);
+        assert!(output.status.success(), "{case}: {}", text(&output));
+    }
 }
 
 /// Lines of a program, one after the other.
@@ -293,7 +351,7 @@ fn talk(to: SocketAddr) {
 fn begin(cable: &VethPair, program: &Path, case: &str) -> (Child, BufReader<ChildStdout>, u16) {
     let own = adapter(&cable.a).to_string();
     let mut command = Command::new(program);
-    command.args([super::cases::OURS, case, &own, "/proc/self/ns/net", &own]);
+    command.args([OURS, case, &own, "-", &own]);
     command.env("FI_PROVIDER_PATH", provider_folder());
     over_qpip(cable, &mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -371,6 +429,34 @@ fn one_that_connects_by_stp_to_a_peer_of_qpip_is_told() {
     check_other_carrier(true);
 }
 
+/// Each rank has an address of its own, and what opens its adapter.
+#[test]
+fn ranks_on_two_hosts_exchange_all_kinds_of_messages_over_qpip() {
+    const NAME: &str = "ranks_on_two_hosts_exchange_all_kinds_of_messages_over_qpip";
+    require_namespaces!();
+    let program = match EXCHANGE.path() {
+        Ok(program) => program,
+        Err(why) => return skip(NAME, why),
+    };
+    let machines = Machines::new();
+    let [here, there] = machines.addresses();
+    let cable = machines.cable();
+    let set =
+        |end: &VethEnd| settings(end).map(|(name, value)| format!("{name}={value}")).join(" ");
+    let script = format!(
+        "case $OMPI_COMM_WORLD_RANK in 0) export {};; *) export {};; esac; exec \"$0\"",
+        set(&cable.a),
+        set(&cable.b),
+    );
+    let mut command = mpirun(2);
+    command.arg("--host").arg(format!("{here}:1,{there}:1"));
+    command.args(["--mca", "plm_rsh_agent"]).arg(machines.agent());
+    command.env("FI_LANDFALL_PLAINTEXT", "1");
+    command.args(["-x", "FI_PROVIDER_PATH", "-x", "FI_LANDFALL_PLAINTEXT"]);
+    command.args(["bash", "-c", &script]).arg(program);
+    expect_all_well(&machines.run(command, mpi::LIMIT));
+}
+
 /// Settings that make no sense are refused, before anything is opened.
 #[test]
 fn settings_of_the_other_carrier_are_refused() {
@@ -396,7 +482,7 @@ fn settings_of_the_other_carrier_are_refused() {
     ];
     for (name, value, why) in wrong {
         let mut command = Command::new(program);
-        command.args([super::cases::OURS, "nobody_listens"]).envs(base).env(name, value);
+        command.args([OURS, "nobody_listens"]).envs(base).env(name, value);
         command.env("FI_PROVIDER_PATH", provider_folder()).env("FI_LOG_LEVEL", "warn");
         let output = run(command, LIMIT);
         let said = text(&output);
