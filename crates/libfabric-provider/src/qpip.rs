@@ -178,16 +178,16 @@ impl Host {
 
     /// A queue pair that is not connected, with room for all of a ring.
     pub(crate) fn queue(self: &Arc<Self>) -> Result<Queue, Failure> {
-        let depth = (RING / PIECE) as u32;
+        let (sends, receives) = (MOST_UNDER_WAY as u32, (RING / PIECE) as u32);
         let options = QueuePairOptions {
-            send_depth: MOST_UNDER_WAY as u32,
-            receive_depth: depth,
+            send_depth: sends,
+            receive_depth: receives,
             buffers: 1,
             tells: true,
             ..QueuePairOptions::tcp(Mapping::Stream)
         };
         // A byte stream needs a place more than it has receives.
-        let completions = self.adapter.completion_queue(MOST_UNDER_WAY as u32 + depth + 1);
+        let completions = self.adapter.completion_queue(sends + receives + 1);
         let completions = completions.map_err(|error| failure(&error))?;
         let pair = self.domain.queue_pair(&options, &completions, &completions);
         let mut pair = pair.map_err(|error| failure(&error))?;

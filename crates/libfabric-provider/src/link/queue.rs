@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use landfall::qpip::{Access, CloseReason, Completion, Error, MemoryRegion, Operation, Phase};
+use landfall::qpip::{
+    Access, CloseReason, Completion, Error, MemoryRegion, Operation, Phase, PostError,
+};
 
 use super::open::{CONNECTED_PORT, HELLO, PORT, other_version};
 use super::rails::{ADDRESS, decode, encode};
@@ -122,12 +124,13 @@ impl QueueWire {
         let (from, end) = (offset(range.start), range.end);
         let part = self.staging.part(from..from + (end - range.start));
         let part = part.map_err(|error| failure(&error))?;
-        // What cannot leave any more is told of by what comes.
-        let Some((pair, _)) = self.queue.parts().filter(|_| self.over.is_none()) else {
-            return Ok(());
-        };
-        pair.post_send(end, &[part]).map_err(|why| cannot_post(&why))?;
-        self.puts.push_back(end);
+        let Some((pair, _)) = self.queue.parts() else { return Ok(()) };
+        match pair.post_send(end, &[part]) {
+            Ok(()) => self.puts.push_back(end),
+            // That is told behind what has come before.
+            Err(PostError::Ended) => {}
+            Err(why) => return Err(cannot_post(&why)),
+        }
         Ok(())
     }
 
@@ -182,15 +185,16 @@ impl QueueWire {
 
     /// Room that was read is posted for what comes in its place later.
     fn post_room(&mut self, consumed: u64) -> Result<(), Failure> {
-        while self.over.is_none() && self.posted + PIECE <= consumed + RING {
+        while self.posted + PIECE <= consumed + RING {
             let at = offset(self.posted);
             let part = self.queue.own.part(at..at + PIECE).map_err(|error| failure(&error))?;
             let Some((pair, _)) = self.queue.parts() else { return Ok(()) };
-            if let Err(why) = pair.post_receive(self.posted, &[part]) {
-                // It may be over, and what has come is read before that is told.
-                self.over = Some(cannot_post(&why));
+            match pair.post_receive(self.posted, &[part]) {
+                Ok(()) => self.posted += PIECE,
+                // What has come is read before that is told.
+                Err(PostError::Ended) => break,
+                Err(why) => return Err(cannot_post(&why)),
             }
-            self.posted += PIECE;
         }
         Ok(())
     }
@@ -288,7 +292,9 @@ impl Link {
         core: &mut EndpointState,
         record: &Record,
     ) -> Result<(), Failure> {
-        let Wire::Qpip(queue) = &self.wire else { return Err(nonsense("it greets once more")) };
+        let Wire::Qpip(queue) = &self.wire else {
+            return Err(nonsense("it greets where it may not"));
+        };
         let port = queue.port;
         let mut said = [0; GREETING + ADDRESS];
         let said = said.get_mut(..record.len as usize).ok_or_else(|| other_version(None))?;

@@ -2,7 +2,7 @@
 //! segments are TCP's; a socket of the kernel at the other end; and peers that have chosen another
 //! carrier.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -265,6 +265,16 @@ impl Socket {
         self.write(kind, (total, id), payload);
     }
 
+    /// A header alone, which may lie about its length and place.
+    fn write_as(&mut self, kind: u8, len: u32, further: u64) {
+        let mut bytes = [0; HEADER];
+        bytes[0] = kind;
+        bytes[4..8].copy_from_slice(&len.to_le_bytes());
+        bytes[24..32].copy_from_slice(&u64::from(len).to_le_bytes());
+        bytes[48..56].copy_from_slice(&(self.sent + further).to_le_bytes());
+        self.stream.write_all(&bytes).unwrap();
+    }
+
     fn write(&mut self, kind: u8, (total, id): (u64, u32), payload: &[u8]) {
         let mut bytes = vec![0; HEADER + payload.len().next_multiple_of(HEADER)];
         bytes[0] = kind;
@@ -347,6 +357,35 @@ fn talk(to: SocketAddr) {
     socket.stream.read_to_end(&mut rest).unwrap();
 }
 
+/// What is wrong with it, and how it is said.
+type Nonsense = (&'static str, fn(&mut Socket));
+
+/// What no provider says, in its first record behind the greeting.
+const NONSENSE: [Nonsense; 10] = [
+    ("a record of no kind", |socket| socket.send(99, (0, 0), &[])),
+    ("a record that is longer than a ring", |socket| socket.write_as(MESSAGE, u32::MAX, 0)),
+    ("a record somewhere else", |socket| socket.write_as(MESSAGE, 0, 64)),
+    ("a message of another length", |socket| socket.send(MESSAGE, (7, 0), b"eight by")),
+    ("an offer with bytes", |socket| socket.send(OFFER, (70_000, 1), b"some")),
+    ("a piece that nobody has asked for", |socket| socket.send(PIECE, (0, 1), b"some")),
+    ("what is not offered is asked for", |socket| socket.send(ASK, (1, 1), &[])),
+    ("it has read what was not written", |socket| {
+        socket.read = 1 << 20;
+        socket.send(CREDIT, (0, 0), &[]);
+    }),
+    ("a connection that was not asked for is taken", |socket| socket.send(ACCEPT, (0, 0), &[])),
+    ("it greets once more", |socket| socket.send(GREETING, (0, 0), &greeting(HELLO))),
+];
+
+/// The connection ends.
+fn expect_end(mut socket: Socket, what: &str) {
+    let mut rest = Vec::new();
+    let read = socket.stream.read_to_end(&mut rest);
+    // Not where nothing comes for a long time.
+    let is_over = read.map_or_else(|why| why.kind() == ErrorKind::ConnectionReset, |_| true);
+    assert!(is_over, "{what}");
+}
+
 /// A case that is alone, at one end of a cable, and where it listens.
 fn begin(cable: &VethPair, program: &Path, case: &str) -> (Child, BufReader<ChildStdout>, u16) {
     let own = adapter(&cable.a).to_string();
@@ -384,12 +423,16 @@ fn a_socket_of_the_kernel_speaks_with_a_program_of_libfabric() {
             old.send(GREETING, (0, 0), &greeting(HELLO - 1));
             let greeted = old.next();
             assert_eq!((greeted.kind, greeted.payload), (GREETING, greeting(HELLO)));
-            assert!(old.stream.read(&mut [0]).map_or(true, |read| read == 0));
-            // So does one that says something else.
+            expect_end(old, "another version");
             let mut other = Socket::connect(to);
             other.stream.write_all(&[b'?'; 200]).unwrap();
-            assert_eq!(other.next().kind, GREETING);
-            assert!(other.stream.read(&mut [0]).map_or(true, |read| read == 0));
+            expect_end(other, "something else");
+            for (what, say) in NONSENSE {
+                let mut socket = Socket::connect(to);
+                socket.send(GREETING, (0, 0), &greeting(HELLO));
+                say(&mut socket);
+                expect_end(socket, what);
+            }
             talk(to);
         })
         .unwrap();
