@@ -709,6 +709,23 @@ static void unreached(void)
     AGAIN(fi_tinject(side.ep, &value, 8, side.peer, TAG));
     CHECK(completion().op_context == &context[0] && got == value);
     turn_until_other();
+    /* Another endpoint shares the address, and has a port of its own. */
+    struct fid_ep *another;
+    struct sockaddr_in names[2];
+    size_t len = sizeof *names;
+    OK(fi_endpoint(side.domain, side.info, &another, NULL));
+    OK(fi_ep_bind(another, &side.av->fid, 0));
+    OK(fi_ep_bind(another, &side.cq->fid, FI_TRANSMIT | FI_RECV));
+    OK(fi_enable(another));
+    OK(fi_getname(&another->fid, &names[0], &len));
+    OK(fi_getname(&side.ep->fid, &names[1], &len));
+    CHECK(names[0].sin_addr.s_addr == names[1].sin_addr.s_addr && names[0].sin_port != names[1].sin_port);
+    OK(fi_trecv(side.ep, &got, 8, NULL, side.peer, TAG + 1, 0, &context[0]));
+    value = 4712;
+    AGAIN(fi_tinject(another, &value, 8, side.peer, TAG + 1));
+    CHECK(completion().op_context == &context[0] && got == value);
+    turn_until_other();
+    OK(fi_close(&another->fid));
 }
 
 /* Both send at once, long and short, before either receives. */
@@ -1014,6 +1031,7 @@ static const struct {
     { "nobody_listens", nobody_listens, true },
     { "other_carrier", other_carrier, false },
     { "with_socket", with_socket, true },
+    { "to_socket", to_socket, true },
     { "overflowing_queue", overflowing_queue, false },
     { "unread_messages", unread_messages, false },
     { "renewed_memory", renewed_memory, false },

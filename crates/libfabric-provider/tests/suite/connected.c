@@ -476,6 +476,31 @@ void with_socket(void)
     close_both();
 }
 
+/* The one who listens is a socket of the kernel: it takes the connection, and a message comes back. */
+void to_socket(void)
+{
+    uint8_t sent[1000], got[1000];
+    struct fi_context contexts[2];
+    open_fabric(side.address, getenv("CASES_PEER_PORT"), 0);
+    struct fid_ep *ep = open_endpoint(side.info, NULL);
+    OK(fi_recv(ep, got, sizeof got, NULL, 0, &contexts[0]));
+    OK(fi_connect(ep, side.info->dest_addr, "a program", 9));
+    expect_event(FI_CONNECTED, ep, "a socket");
+    fill(sent, sizeof sent, 5);
+    OK(fi_send(ep, sent, sizeof sent, NULL, 0, &contexts[1]));
+    bool is_sent = false, is_back = false;
+    while (!is_sent || !is_back) {
+        struct fi_cq_tagged_entry entry = completion();
+        is_sent |= entry.op_context == &contexts[1];
+        is_back |= entry.op_context == &contexts[0];
+    }
+    CHECK(is_filled(got, sizeof got, 5));
+    /* It closes, in order and without a word. */
+    expect_event(FI_SHUTDOWN, ep, "");
+    OK(fi_close(&ep->fid));
+    close_both();
+}
+
 /* The one who listens is another program, which greets as other versions do. */
 void connected_to_other_version(void)
 {

@@ -11,5 +11,6 @@ void dead_connection(void);
 void nobody_listens(void);
 void other_carrier(void);
 void with_socket(void);
+void to_socket(void);
 
 #endif

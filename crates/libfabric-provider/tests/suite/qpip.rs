@@ -3,9 +3,12 @@
 //! carrier.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
 
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
 use landfall_testkit::skip::skip;
@@ -250,7 +253,10 @@ struct Socket {
 
 impl Socket {
     fn connect(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&to, LIMIT).unwrap();
+        Self::over(TcpStream::connect_timeout(&to, LIMIT).unwrap())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_write_timeout(Some(LIMIT)).unwrap();
         Self { stream, sent: 0, read: 0 }
@@ -438,6 +444,43 @@ fn a_socket_of_the_kernel_speaks_with_a_program_of_libfabric() {
         .unwrap();
     let output = finish(child, LIMIT);
     assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn a_program_of_libfabric_connects_to_a_socket_of_the_kernel() {
+    const NAME: &str = "a_program_of_libfabric_connects_to_a_socket_of_the_kernel";
+    require_namespaces!();
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip(NAME, why),
+    };
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let there = cable.b.ipv4;
+    let listener = cable.b.namespace.enter(|| TcpListener::bind((there, 0))).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut command = Command::new(program);
+    command.args([OURS, "to_socket", &there.to_string(), "-", &there.to_string()]);
+    command.env("FI_PROVIDER_PATH", provider_folder()).env("CASES_PEER_PORT", port.to_string());
+    over_qpip(&cable, &mut command);
+    let serving = thread::spawn(move || {
+        let mut socket = Socket::over(listener.accept().unwrap().0);
+        let greeted = socket.next();
+        assert_eq!((greeted.kind, greeted.payload), (GREETING, greeting(HELLO)));
+        socket.send(GREETING, (0, 0), &greeting(HELLO));
+        let asked = socket.next();
+        assert_eq!((asked.kind, &*asked.payload), (REQUEST, &b"a program"[..]));
+        socket.send(ACCEPT, (0, 0), b"a socket");
+        let message = socket.next();
+        assert_eq!((message.kind, message.total), (MESSAGE, 1000));
+        socket.send(MESSAGE, (message.total, 0), &message.payload);
+        // Its end is behind the message, which is not lost.
+        socket.stream.shutdown(Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        socket.stream.read_to_end(&mut rest).unwrap();
+    });
+    let output = cable.a.namespace.enter(move || run(command, LIMIT)).unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    serving.join().unwrap();
 }
 
 /// The one who listens has these settings, and who connects those.
