@@ -95,25 +95,9 @@ impl Settings {
         if rails.len() > MOST_RAILS {
             return Err(format!("{RAILS} names {}, and may name {MOST_RAILS}", rails.len()));
         }
-        let qpip = match get(CARRIER).as_deref() {
-            None | Some("stp") => None,
-            Some("qpip") => {
-                let unfit =
-                    [(KEY, key.is_some()), (RAILS, !rails.is_empty()), (WINDOW, window.is_some())];
-                if let Some((name, _)) = unfit.into_iter().find(|(_, is_set)| *is_set) {
-                    return Err(format!(
-                        "{name} is of STP, and {CARRIER} is 'qpip': leave one out"
-                    ));
-                }
-                if !is_plain {
-                    return Err(format!(
-                        "QPIP encrypts nothing: {CARRIER}=qpip needs {PLAINTEXT}=1"
-                    ));
-                }
-                Some(QpipSettings::read(get)?)
-            }
-            Some(other) => return Err(format!("{CARRIER} is '{other}': stp or qpip is meant")),
-        };
+        let of_stp = [(KEY, key.is_some()), (RAILS, !rails.is_empty()), (WINDOW, window.is_some())];
+        let of_stp = of_stp.into_iter().find_map(|(name, is_set)| is_set.then_some(name));
+        let qpip = qpip(get, is_plain, of_stp)?;
         // An adapter has no interface of this host.
         let interface = get(INTERFACE).filter(|_| qpip.is_none());
         Ok(Self { qpip, is_plain, key, interface, patience, ports, rails, window })
@@ -196,6 +180,25 @@ impl Settings {
             Some(key) => builder.preshared_key(key),
             None => builder,
         }
+    }
+}
+
+/// How an adapter of QPIP is opened, if that is chosen, which has no use for a setting of STP.
+fn qpip(
+    get: impl Fn(&str) -> Option<String>,
+    is_plain: bool,
+    of_stp: Option<&str>,
+) -> Result<Option<QpipSettings>, String> {
+    match (get(CARRIER).as_deref(), of_stp) {
+        (None | Some("stp"), _) => Ok(None),
+        (Some("qpip"), Some(name)) => {
+            Err(format!("{name} is of STP, and {CARRIER} is 'qpip': leave one out"))
+        }
+        (Some("qpip"), None) if !is_plain => {
+            Err(format!("QPIP encrypts nothing: {CARRIER}=qpip needs {PLAINTEXT}=1"))
+        }
+        (Some("qpip"), None) => QpipSettings::read(get).map(Some),
+        (Some(other), _) => Err(format!("{CARRIER} is '{other}': stp or qpip is meant")),
     }
 }
 
