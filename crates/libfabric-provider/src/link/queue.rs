@@ -41,7 +41,7 @@ pub(super) struct QueueWire {
     /// The other side has greeted.
     is_greeted: bool,
     /// What is composed here is sent to the other side.
-    pub(super) staging: MemoryRegion,
+    staging: MemoryRegion,
     /// Where sends end that are under way, and up to where all is acknowledged.
     puts: VecDeque<u64>,
     acknowledged: u64,
@@ -120,6 +120,7 @@ impl QueueWire {
         self.puts.len()
     }
 
+    #[inline(never)]
     pub(super) fn put(&mut self, range: Range<u64>) -> Result<(), Failure> {
         let (from, end) = (offset(range.start), range.end);
         let part = self.staging.part(from..from + (end - range.start));
@@ -135,18 +136,26 @@ impl QueueWire {
     }
 
     /// The end of the next send that was acknowledged.
+    #[inline(never)]
     pub(super) fn next_done(&mut self, waker: &Waker) -> Option<u64> {
         loop {
             if self.puts.front().is_some_and(|end| *end <= self.acknowledged) {
                 return self.puts.pop_front();
             }
-            if !self.take_completions(waker) {
+            let known = (self.received, self.over.is_some());
+            let moved = self.take_completions(waker);
+            if known != (self.received, self.over.is_some()) {
+                // Something has come, which is read elsewhere: nobody may have been woken for it.
+                waker.wake_by_ref();
+            }
+            if !moved {
                 return None;
             }
         }
     }
 
     /// How long the next record is, once it has come as a whole: that at which reading is.
+    #[inline(never)]
     pub(super) fn next_record(
         &mut self,
         consumed: u64,
@@ -238,6 +247,12 @@ impl QueueWire {
         }
     }
 
+    #[inline(never)]
+    pub(super) fn stage(&self, at: u64, bytes: &[u8]) -> Result<(), Failure> {
+        self.staging.copy_in(at, bytes).map_err(|error| failure(&error))
+    }
+
+    #[inline(never)]
     pub(super) fn copy_out(&self, at: u64, into: &mut [u8]) -> Result<(), Failure> {
         self.queue.own.copy_out(at, into).map_err(|error| failure(&error))
     }

@@ -16,7 +16,6 @@ use super::transmit::SHORT;
 use super::{failure, nonsense, poll, poll_once};
 use crate::completion::Failure;
 use crate::notify::LinkWaker;
-use crate::qpip;
 use crate::ring::{RING, offset};
 
 /// The carrier of one link.
@@ -45,6 +44,7 @@ pub(super) enum Progress {
 
 impl Wire {
     /// The connection of STP, once it is there.
+    #[inline]
     pub(super) const fn connection(&self) -> Option<&Connection> {
         match self {
             Self::Stp(stp) => stp.connection.as_ref(),
@@ -53,6 +53,7 @@ impl Wire {
     }
 
     /// Goes on with the opening.
+    #[inline]
     pub(super) fn open(&mut self, waker: &LinkWaker) -> Result<Progress, Failure> {
         match self {
             Self::Stp(stp) => stp.open(waker),
@@ -61,6 +62,7 @@ impl Wire {
     }
 
     /// Can the ring of the other side be written?
+    #[inline]
     pub(super) const fn is_writable(&self) -> bool {
         match self {
             Self::Stp(stp) => stp.ring().is_some(),
@@ -69,6 +71,7 @@ impl Wire {
     }
 
     /// Can the other side write the ring here?
+    #[inline]
     pub(super) const fn is_readable(&self) -> bool {
         match self {
             Self::Stp(stp) => stp.shown().is_some(),
@@ -77,17 +80,17 @@ impl Wire {
     }
 
     /// Writes into the memory here that looks like the ring of the other side.
+    #[inline]
     pub(super) fn stage(&self, position: u64, bytes: &[u8]) -> Result<(), Failure> {
         let at = offset(position);
         match self {
             Self::Stp(stp) => stp.staging.copy_in(at, bytes).map_err(|error| failure(&error)),
-            Self::Qpip(queue) => {
-                queue.staging.copy_in(at, bytes).map_err(|error| qpip::failure(&error))
-            }
+            Self::Qpip(queue) => queue.stage(at, bytes),
         }
     }
 
     /// Reads the own ring.
+    #[inline]
     pub(super) fn copy_out(&self, position: u64, into: &mut [u8]) -> Result<(), Failure> {
         let at = offset(position);
         match self {
@@ -97,6 +100,7 @@ impl Wire {
     }
 
     /// How many writes are under way.
+    #[inline]
     pub(super) fn puts(&self) -> usize {
         match self {
             Self::Stp(stp) => stp.puts.len(),
@@ -105,6 +109,7 @@ impl Wire {
     }
 
     /// Writes what was staged there to the other side. Somebody may wait until it is there.
+    #[inline]
     pub(super) fn put(&mut self, range: Range<u64>, is_awaited: bool) -> Result<(), Failure> {
         let (from, len) = (offset(range.start), range.end - range.start);
         match self {
@@ -121,6 +126,7 @@ impl Wire {
     }
 
     /// The next write that is over: up to there all is in place at the other side.
+    #[inline]
     pub(super) fn next_done(&mut self, waker: &LinkWaker) -> Result<Option<u64>, Failure> {
         match self {
             Self::Stp(stp) => {
@@ -137,6 +143,7 @@ impl Wire {
     }
 
     /// The next bytes that have come, and were read up to there: how many they are.
+    #[inline]
     pub(super) fn next_written(
         &mut self,
         consumed: u64,
