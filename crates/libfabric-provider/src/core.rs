@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
-use landfall::stp::blocking;
-
 use crate::abi::{
     FI_ETRUNC, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA,
     FI_TAGGED,
 };
 use crate::address::Name;
+use crate::carrier::Network;
 use crate::completion::{Completion, Failure, Queue};
 use crate::events::Events;
 use crate::matching::{Matching, Receive};
@@ -74,7 +73,9 @@ pub(crate) struct Envelope {
 pub(crate) struct EndpointState {
     /// Its number in the domain.
     pub(crate) number: usize,
-    pub(crate) stp: blocking::Endpoint,
+    pub(crate) network: Network,
+    /// Where peers reach it.
+    pub(crate) name: SocketAddr,
     pub(crate) ready: Arc<Ready>,
     pub(crate) peers: Vec<Peer>,
     by_address: HashMap<SocketAddr, usize>,
@@ -90,13 +91,14 @@ const MOST_KEPT: usize = 256 << 20;
 impl EndpointState {
     pub(crate) fn new(
         number: usize,
-        stp: blocking::Endpoint,
+        (network, name): (Network, SocketAddr),
         ready: Arc<Ready>,
         options: Options,
     ) -> Self {
         Self {
             number,
-            stp,
+            network,
+            name,
             ready,
             peers: Vec::new(),
             by_address: HashMap::new(),

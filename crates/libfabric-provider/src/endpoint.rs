@@ -7,11 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use landfall::stp::{Listener, Peer};
-
-use crate::abi::{FI_ECANCELED, FI_ECONNRESET, FI_EIO, FI_ENOMSG};
+use crate::abi::{FI_ECANCELED, FI_ECONNRESET, FI_ENOMSG};
 use crate::address::Name;
-use crate::carrier::{Carrier, LINGER};
+use crate::carrier::{Carrier, LINGER, Listener};
 use crate::channel::Role;
 use crate::completion::{Failure, MOST_POSTED};
 use crate::core::{EndpointState, Envelope, Options};
@@ -54,19 +52,19 @@ impl Endpoint {
     ) -> Result<Self, Failure> {
         let ready = Ready::new(Arc::clone(notify));
         let listen = |port| {
-            let listener = carrier.stp.as_async().listen(port);
-            let listener = listener.map_err(|error| Failure::new(FI_EIO, error.to_string()))?;
+            let listener = carrier.listen(port)?;
             let accepting = ready.waker(LISTENER);
             // The first look begins to wait.
             accepting.requests.wake_by_ref();
-            Ok(Some((listener, accepting)))
+            Ok::<_, Failure>(Some((listener, accepting)))
         };
         let listener = match &role {
             Role::Unconnected => listen(PORT)?,
             Role::Listening(_) => listen(CONNECTED_PORT)?,
             Role::Connected(_) => None,
         };
-        let core = EndpointState::new(number, carrier.stp.clone(), ready, options);
+        let core =
+            EndpointState::new(number, (carrier.network.clone(), carrier.name()), ready, options);
         let (links, woken) = (Vec::new(), Vec::new());
         Ok(Self { core, carrier, role, listener, links, woken, has_warned: false })
     }
@@ -120,14 +118,11 @@ impl Endpoint {
 
     fn accept(&mut self, world: &mut World) {
         loop {
-            let Some((listener, accepting)) = &self.listener else { return };
+            let Some((listener, accepting)) = &mut self.listener else { return };
             accepting.begin();
-            let accepted = {
-                let next = std::pin::pin!(listener.accept());
-                next.poll(&mut Context::from_waker(&accepting.requests))
-            };
-            let Poll::Ready(Ok(connection)) = accepted else { return };
-            let Peer::Socket(address) = connection.peer() else { continue };
+            let accepted = listener.poll_accept(&accepting.requests);
+            let Poll::Ready(Some(connection)) = accepted else { return };
+            let Some(address) = connection.peer() else { continue };
             let Some(number) = self.free_place() else {
                 connection.abort();
                 continue;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::abi::*;
-use crate::address::{Local, format_of, len_of, locals, resolve, to_raw};
+use crate::address::{Local, format_of, len_of, resolve, to_raw};
 use crate::buffer::MOST_PIECES;
 use crate::ring::MOST_PAYLOAD;
 use crate::settings::Settings;
@@ -32,14 +32,15 @@ const RECEIVE: u64 = FI_MSG
 const WHERE: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// What an endpoint can do.
 const CAPABILITIES: u64 = TRANSMIT | RECEIVE | WHERE;
-/// What one can do of this type.
-const fn capabilities_of(kind: c_int) -> u64 {
-    match kind {
+/// What one can do of this type, over a carrier that reaches memory of the other side, or not.
+const fn capabilities_of(kind: c_int, reaches_memory: bool) -> u64 {
+    let offered = match kind {
         // There is one peer, whom nobody has to choose or to tell.
         FI_EP_MSG => CAPABILITIES & !ON_REQUEST,
         FI_EP_DGRAM => CAPABILITIES & !(KINDS & !FI_MSG) & !OF_MEMORY,
         _ => CAPABILITIES,
-    }
+    };
+    if reaches_memory { offered } else { offered & !(FI_RMA | FI_ATOMIC | OF_MEMORY) }
 }
 
 /// What operations there are.
@@ -87,10 +88,10 @@ const fn is_among(asked: u64, offered: u64) -> bool {
 ///
 /// # Safety
 /// The hints are as libfabric describes them: what they point to is there, or null.
-pub(crate) unsafe fn accepts(hints: &fi_info, version: u32) -> Verdict {
+pub(crate) unsafe fn accepts(hints: &fi_info, version: u32, reaches_memory: bool) -> Verdict {
     // SAFETY: what hints point to is there, or null, as the caller says.
     let kind = unsafe { hints.ep_attr.as_ref() }.map_or(FI_EP_UNSPEC, |ep| ep.r#type);
-    check(is_among(hints.caps, capabilities_of(kind)), "capabilities")?;
+    check(is_among(hints.caps, capabilities_of(kind, reaches_memory)), "capabilities")?;
     let formats = [FI_FORMAT_UNSPEC, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6];
     check(formats.contains(&hints.addr_format), "address format")?;
     // SAFETY: as the caller says; so for those below.
@@ -222,12 +223,12 @@ impl Hints {
 
 impl Hints {
     /// The types of endpoints that are offered, the one first that most programs want.
-    fn kinds(self) -> impl Iterator<Item = c_int> {
+    fn kinds(self, reaches_memory: bool) -> impl Iterator<Item = c_int> {
         let is_any = |asked: i64, offered: i64| asked == 0 || asked == offered;
         let fits = move |kind: &c_int| {
             is_any(self.kind.into(), (*kind).into())
                 && is_any(self.protocol.into(), protocol_of(*kind).into())
-                && is_among(self.caps, capabilities_of(*kind))
+                && is_among(self.caps, capabilities_of(*kind, reaches_memory))
                 && self.longest <= longest_of(*kind)
         };
         [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM].into_iter().filter(fits)
@@ -240,9 +241,11 @@ pub(crate) fn connection(
     (from, to): (SocketAddr, SocketAddr),
     asked: Hints,
     version: u32,
+    settings: &Settings,
 ) -> Option<*mut fi_info> {
-    let local = locals().into_iter().find(|local| local.ip == from.ip())?;
-    offer(&Route { local, from, to: Some(to) }, asked, FI_EP_MSG, version)
+    let local = settings.locals().into_iter().find(|local| local.ip == from.ip())?;
+    let caps = capabilities_of(FI_EP_MSG, settings.reaches_memory());
+    offer(&Route { local, from, to: Some(to) }, asked, (FI_EP_MSG, caps), version)
 }
 
 /// Where an offer leads.
@@ -265,7 +268,6 @@ fn routes(
     let is_wanted = |local: &Local| {
         wanted.is_none_or(|wanted| local.interface == wanted || local.ip.to_string() == wanted)
     };
-    let all: Vec<Local> = locals().into_iter().filter(is_wanted).collect();
     let is_source = flags & crate::abi::FI_SOURCE != 0;
     let named = (node.is_some() || service.is_some())
         .then(|| resolve(node, service, flags & FI_NUMERICHOST != 0));
@@ -294,7 +296,7 @@ fn routes(
         let port = chosen(&local)?;
         leads(&local).then(|| Route { from: local.with_port(port), to, local })
     };
-    all.into_iter().filter_map(route).collect()
+    settings.locals().into_iter().filter(is_wanted).filter_map(route).collect()
 }
 
 /// Can a peer with this address be reached from there?
@@ -312,17 +314,18 @@ pub(crate) unsafe fn offers(
     flags: u64,
     hints: Option<&fi_info>,
 ) -> Result<*mut fi_info, c_int> {
-    if let Some(hints) = hints {
-        // SAFETY: the caller's promise.
-        unsafe { accepts(hints, version) }.map_err(|what| {
-            tell(format_args!("not offered: {what}"));
-            FI_ENODATA
-        })?;
-    }
     let settings = Settings::of_environment().map_err(|what| {
         tell(format_args!("{what}"));
         FI_EINVAL
     })?;
+    let reaches_memory = settings.reaches_memory();
+    if let Some(hints) = hints {
+        // SAFETY: the caller's promise.
+        unsafe { accepts(hints, version, reaches_memory) }.map_err(|what| {
+            tell(format_args!("not offered: {what}"));
+            FI_ENODATA
+        })?;
+    }
     // SAFETY: addresses of hints are as long as their family says.
     let given = hints.map_or((None, None), |hints| unsafe {
         (crate::address::read(hints.src_addr), crate::address::read(hints.dest_addr))
@@ -340,7 +343,8 @@ pub(crate) unsafe fn offers(
         if !is_asked || !is_format {
             continue;
         }
-        for kind in asked.kinds() {
+        for kind in asked.kinds(reaches_memory) {
+            let kind = (kind, capabilities_of(kind, reaches_memory));
             let offer = offer(&route, asked, kind, version).ok_or(FI_ENOMEM)?;
             // SAFETY: the place of the list's end, and an entry that was made just now.
             unsafe {
@@ -397,10 +401,15 @@ fn allocate_text(text: &str) -> Option<*mut c_char> {
 }
 
 /// Memory that is not there is a reason to give up; what was allocated before is lost then.
-fn offer(route: &Route, asked: Hints, kind: c_int, version: u32) -> Option<*mut fi_info> {
+fn offer(
+    route: &Route,
+    asked: Hints,
+    (kind, capabilities): (c_int, u64),
+    version: u32,
+) -> Option<*mut fi_info> {
     let (from, to) = (&route.from, route.to.as_ref());
     // What costs something is there only where it is asked for.
-    let offered = capabilities_of(kind) & !ON_REQUEST;
+    let offered = capabilities & !ON_REQUEST;
     let caps = match asked.caps & KINDS {
         0 => offered | asked.caps,
         some => (offered & !KINDS) | some | asked.caps,
@@ -546,7 +555,7 @@ mod tests {
 
     #[test]
     fn types_are_offered_that_can_do_what_is_asked() {
-        let kinds = |asked: Hints| asked.kinds().collect::<Vec<_>>();
+        let kinds = |asked: Hints| asked.kinds(true).collect::<Vec<_>>();
         let of = |caps| Hints { caps, ..Hints::default() };
         assert_eq!(kinds(Hints::default()), [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM]);
         assert_eq!(kinds(of(FI_MSG | FI_SEND)), [FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM]);
@@ -560,5 +569,11 @@ mod tests {
         assert_eq!(kinds(spoken), [FI_EP_MSG]);
         let long = Hints { longest: 1 << 20, ..Hints::default() };
         assert_eq!(kinds(long), [FI_EP_RDM, FI_EP_MSG]);
+        // Where no memory is reached nobody gets what they have asked it for.
+        let without = |asked: Hints| asked.kinds(false).collect::<Vec<_>>();
+        assert_eq!(without(of(FI_MSG | FI_TAGGED)), [FI_EP_RDM, FI_EP_MSG]);
+        for caps in [FI_RMA, FI_ATOMIC, FI_REMOTE_READ, FI_WRITE] {
+            assert!(without(of(FI_MSG | caps)).is_empty(), "{caps:#x}");
+        }
     }
 }

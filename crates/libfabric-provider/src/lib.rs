@@ -9,7 +9,8 @@
 //! | `info` | what is offered, and whether it is what a program asks for |
 //! | `domain`, `world` | what endpoints share: one lock, queues, counters, address vectors, memory |
 //! | `endpoint`, `core` | an endpoint: peers, receives, and where completions go |
-//! | `carrier` | the endpoint of STP below it |
+//! | `carrier` | the endpoint of STP below it, or a port of the adapter of QPIP |
+//! | `qpip` | that adapter, and its queue pairs |
 //! | `channel`, `passive`, `events` | `FI_EP_MSG`: connections, who listens for them, and what is told of them |
 //! | `link` | a connection to a peer, and what is under way on it |
 //! | `record`, `ring` | what one side writes into the memory of the other, and where |
@@ -35,6 +36,7 @@ mod matching;
 mod notify;
 mod passive;
 mod process;
+mod qpip;
 mod record;
 mod ring;
 mod settings;

@@ -22,6 +22,7 @@ pub(crate) struct Passive {
     state: Mutex<State>,
     origin: Origin,
     name: SocketAddr,
+    settings: Settings,
     /// What its connections are offered with, and by which version of the interface.
     offer: (Hints, u32),
 }
@@ -37,17 +38,17 @@ impl Passive {
     /// Listens at an address.
     pub(crate) fn listen(
         address: SocketAddr,
-        settings: &Settings,
+        settings: Settings,
         target: EventTarget,
         offer: (Hints, u32),
     ) -> Result<Arc<Self>, Failure> {
-        let carrier = Carrier::bind(address, settings)?;
+        let carrier = Carrier::bind(address, &settings)?;
         let name = carrier.name();
         let (world, options) = (World::new(), Options::default());
         let (notify, events) = (Arc::clone(&world.notify), Arc::clone(&target.events));
         let endpoint = Endpoint::open(0, carrier, &notify, options, Role::listening(target))?;
         let state = Mutex::new(State { endpoint, world, round: 0 });
-        let passive = Arc::new(Self { state, origin: Origin::here(), name, offer });
+        let passive = Arc::new(Self { state, origin: Origin::here(), name, settings, offer });
         locked(&passive.state).endpoint.role.is_of(&passive);
         let source: Arc<dyn Source> = Arc::clone(&passive) as Arc<dyn Source>;
         events.follow(&source, &notify);
@@ -56,6 +57,10 @@ impl Passive {
 
     pub(crate) const fn offer(&self) -> (Hints, u32) {
         self.offer
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Was it opened in this process? A child of it may use nothing of it.

@@ -30,10 +30,16 @@ pub(crate) enum Kind {
     Rails,
     /// What the side that has connected is known by.
     Name,
+    /// Over QPIP, the first: which version a side has.
+    Greeting,
+    /// Over QPIP: a message that was offered has its place.
+    Ask,
+    /// Over QPIP: a piece of one that was asked for.
+    Piece,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 15] = [
         Self::Pad,
         Self::Message,
         Self::Offer,
@@ -46,6 +52,9 @@ impl Kind {
         Self::Shutdown,
         Self::Rails,
         Self::Name,
+        Self::Greeting,
+        Self::Ask,
+        Self::Piece,
     ];
 
     const fn code(self) -> u8 {
@@ -62,6 +71,9 @@ impl Kind {
             Self::Shutdown => 10,
             Self::Rails => 11,
             Self::Name => 12,
+            Self::Greeting => 13,
+            Self::Ask => 14,
+            Self::Piece => 15,
         }
     }
 }
@@ -186,7 +198,7 @@ mod tests {
         }
 
         #[test]
-        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..14_u8, flags in 0..8_u8) {
+        fn a_header_has_one_encoding(bytes in any::<[u8; HEADER]>(), kind in 0..17_u8, flags in 0..8_u8) {
             let mut bytes = bytes;
             (bytes[0], bytes[1]) = (kind, flags);
             if let Some(record) = Record::decode(&bytes) {

@@ -19,7 +19,7 @@ const RESERVE: u64 = 4 << 10;
 /// This many writes may be unread at the other side, which keeps 1024 notices.
 const MOST_UNREAD: usize = 512;
 /// This many writes are under way at a time: what is composed meanwhile leaves as one.
-const MOST_UNDER_WAY: usize = 32;
+pub(crate) const MOST_UNDER_WAY: usize = 32;
 
 /// How far the other side says that it has read is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

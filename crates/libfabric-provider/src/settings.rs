@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use landfall::stp::{Builder, Config};
 
-use crate::address::Local;
+use crate::address::{Local, locals};
+use crate::qpip::QpipSettings;
 
 /// Encrypts nothing: `1`.
 pub(crate) const PLAINTEXT: &str = "FI_LANDFALL_PLAINTEXT";
@@ -30,9 +31,14 @@ const MOST_RAILS: usize = 7;
 /// How many KiB may be on their way to an endpoint at a time.
 pub(crate) const WINDOW: &str = "FI_LANDFALL_WINDOW";
 
+/// What carries it between hosts: `stp`, unless `qpip` is chosen.
+pub(crate) const CARRIER: &str = "FI_LANDFALL_CARRIER";
+
 /// What the environment says.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
+    /// How an adapter of QPIP is opened, where that is the carrier.
+    pub(crate) qpip: Option<QpipSettings>,
     is_plain: bool,
     key: Option<[u8; 32]>,
     pub(crate) interface: Option<String>,
@@ -54,7 +60,7 @@ impl Settings {
     /// # Errors
     /// What makes no sense.
     pub(crate) fn of_environment() -> Result<Self, String> {
-        let get = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_plain = match get(PLAINTEXT).as_deref() {
             None | Some("0" | "no" | "false") => false,
             Some("1" | "yes" | "true") => true,
@@ -89,7 +95,27 @@ impl Settings {
         if rails.len() > MOST_RAILS {
             return Err(format!("{RAILS} names {}, and may name {MOST_RAILS}", rails.len()));
         }
-        Ok(Self { is_plain, key, interface: get(INTERFACE), patience, ports, rails, window })
+        let of_stp = [(KEY, key.is_some()), (RAILS, !rails.is_empty()), (WINDOW, window.is_some())];
+        let of_stp = of_stp.into_iter().find_map(|(name, is_set)| is_set.then_some(name));
+        let qpip = qpip(get, is_plain, of_stp)?;
+        // An adapter has no interface of this host.
+        let interface = get(INTERFACE).filter(|_| qpip.is_none());
+        Ok(Self { qpip, is_plain, key, interface, patience, ports, rails, window })
+    }
+
+    /// The addresses that endpoints may have, those first that other hosts reach.
+    pub(crate) fn locals(&self) -> Vec<Local> {
+        self.qpip.as_ref().map_or_else(locals, |qpip| vec![qpip.local.clone()])
+    }
+
+    /// Can memory of the other side be read and written?
+    pub(crate) const fn reaches_memory(&self) -> bool {
+        self.qpip.is_none()
+    }
+
+    /// How many seconds a peer may be silent, where users say so.
+    pub(crate) const fn patience(&self) -> Option<u32> {
+        self.patience
     }
 
     /// Where an endpoint of this address is reached beside it: the other rails that it has, in
@@ -154,6 +180,25 @@ impl Settings {
             Some(key) => builder.preshared_key(key),
             None => builder,
         }
+    }
+}
+
+/// How an adapter of QPIP is opened, if that is chosen, which has no use for a setting of STP.
+fn qpip(
+    get: impl Fn(&str) -> Option<String>,
+    is_plain: bool,
+    of_stp: Option<&str>,
+) -> Result<Option<QpipSettings>, String> {
+    match (get(CARRIER).as_deref(), of_stp) {
+        (None | Some("stp"), _) => Ok(None),
+        (Some("qpip"), Some(name)) => {
+            Err(format!("{name} is of STP, and {CARRIER} is 'qpip': leave one out"))
+        }
+        (Some("qpip"), None) if !is_plain => {
+            Err(format!("QPIP encrypts nothing: {CARRIER}=qpip needs {PLAINTEXT}=1"))
+        }
+        (Some("qpip"), None) => QpipSettings::read(get).map(Some),
+        (Some(other), _) => Err(format!("{CARRIER} is '{other}': stp or qpip is meant")),
     }
 }
 

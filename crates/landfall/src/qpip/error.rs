@@ -128,6 +128,11 @@ impl<T> From<Refused<T>> for Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// A text names no link.
+    #[error(
+        "'{0}' is no link: tap:NAME, packet:NAME, xdp:NAME, or udp:HOST:PORT with the other ends behind commas"
+    )]
+    BadLink(String),
     /// There is no way for a packet.
     #[error("an adapter needs at least one link: add one with `Builder::link`")]
     NoLink,

@@ -2,6 +2,7 @@
 //! this machine has, and how each is opened.
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::{fmt, io};
 
 use landfall_inet::ethernet::{ARP, IPV4, IPV6};
@@ -22,6 +23,7 @@ use qpip::Adapter;
 #[cfg(feature = "nic")]
 use qpip::offload::HashSecret;
 
+use super::error::OpenError;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
@@ -314,6 +316,38 @@ fn behind_card(
     let mut random = super::builder::random_for(seed, path.0, b"the card");
     let card = lanai(HashSecret::new(random.next_u64(), random.next_u64()), frame, pace);
     Box::new(AdapterDriver(NicDriver::new(path, number(path), card, cable, regions, frame)))
+}
+
+/// As users write it where they choose a link: `tap:lf0`, `packet:eth0`, `xdp:eth0`; a tunnel
+/// with its own end, and the other ends where they are known: `udp:192.0.2.1:8182,192.0.2.2:8182`.
+///
+/// ```
+/// use landfall::qpip::Link;
+///
+/// assert_eq!("packet:eth0".parse::<Link>()?.to_string(), "Ethernet on eth0");
+/// assert!("eth0".parse::<Link>().is_err());
+/// # Ok::<(), landfall::qpip::OpenError>(())
+/// ```
+impl FromStr for Link {
+    type Err = OpenError;
+
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        let bad = || OpenError::BadLink(text.to_owned());
+        let (kind, name) =
+            text.split_once(':').filter(|(_, name)| !name.is_empty()).ok_or_else(bad)?;
+        match kind {
+            "tap" => Ok(Self::tap(name)),
+            "packet" => Ok(Self::packet(name)),
+            "xdp" => Ok(Self::xdp(name)),
+            "udp" => {
+                let ends: Result<Vec<SocketAddr>, _> = name.split(',').map(str::parse).collect();
+                let ends = ends.map_err(|_| bad())?;
+                let (local, peers) = ends.split_first().ok_or_else(bad)?;
+                Ok(Self::tunnel(*local, peers.iter().copied()))
+            }
+            _ => Err(bad()),
+        }
+    }
 }
 
 impl fmt::Display for Link {

@@ -158,6 +158,7 @@ pub const FI_ENOMSG: c_int = 42;
 pub const FI_ENOSYS: c_int = 38;
 pub const FI_ENOTCONN: c_int = 107;
 pub const FI_EOPBADSTATE: c_int = 258;
+pub const FI_EOPNOTSUPP: c_int = 95;
 pub const FI_EPERM: c_int = 1;
 pub const FI_ETIMEDOUT: c_int = 110;
 pub const FI_ETOOSMALL: c_int = 257;

@@ -17,7 +17,7 @@ use super::{
     take,
 };
 use crate::abi::*;
-use crate::address::{self, Name, locals};
+use crate::address::{self, Name};
 use crate::carrier::Carrier;
 use crate::channel::{EventTarget, Role, Taken};
 use crate::completion::Failure;
@@ -27,6 +27,7 @@ use crate::endpoint::Endpoint;
 use crate::events::Source;
 use crate::info::longest_of;
 use crate::notify::locked;
+use crate::settings::Settings;
 use crate::world::World;
 
 #[repr(C)]
@@ -265,7 +266,7 @@ impl EndpointHandle {
             if options.book.is_none() {
                 return Err(Failure::new(FI_ENOAV, "no address vector is bound"));
             }
-            let address = specific(self.address).ok_or_else(no_address)?;
+            let address = specific(self.address, settings).ok_or_else(no_address)?;
             let carrier = Carrier::bind(address, settings)?;
             return Endpoint::open(number, carrier, notify, options, Role::Unconnected);
         };
@@ -280,7 +281,7 @@ impl EndpointHandle {
                 Endpoint::take_over(number, taken, notify, options, target)
             }
             Wanted::To(_) => {
-                let address = specific(self.address).ok_or_else(no_address)?;
+                let address = specific(self.address, settings).ok_or_else(no_address)?;
                 let carrier = state.carrier(address, settings)?;
                 Endpoint::open(number, carrier, notify, options, Role::connected(target))
             }
@@ -309,14 +310,14 @@ impl EndpointHandle {
 }
 
 /// An address that others can be target: not that of all interfaces.
-pub(super) fn specific(address: Option<SocketAddr>) -> Option<SocketAddr> {
+pub(super) fn specific(address: Option<SocketAddr>, settings: &Settings) -> Option<SocketAddr> {
     match address {
         Some(address) if !address.ip().is_unspecified() => Some(address),
         other => {
             let port = other.map_or(0, |address| address.port());
             let is_kind =
                 |ip: std::net::IpAddr| other.is_none_or(|it| it.is_ipv4() == ip.is_ipv4());
-            let local = locals().into_iter().find(|local| is_kind(local.ip))?;
+            let local = settings.locals().into_iter().find(|local| is_kind(local.ip))?;
             Some(local.with_port(port))
         }
     }

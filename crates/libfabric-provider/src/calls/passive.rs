@@ -151,11 +151,13 @@ unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
     if !events.is_here() {
         return -FI_EOPBADSTATE;
     }
-    let Some(address) = endpoint::specific(state.address) else { return -FI_EADDRNOTAVAIL };
     let Ok(settings) = Settings::of_environment() else { return -FI_EINVAL };
+    let Some(address) = endpoint::specific(state.address, &settings) else {
+        return -FI_EADDRNOTAVAIL;
+    };
     let target =
         EventTarget { events, fid: pep as usize, context: handle.fid.fid.context as usize };
-    match Passive::listen(address, &settings, target, (state.asked, state.version)) {
+    match Passive::listen(address, settings, target, (state.asked, state.version)) {
         Ok(passive) => {
             state.passive = Some(passive);
             0
@@ -199,7 +201,8 @@ pub(super) fn info_of(request: &Request) -> *mut fi_info {
         id: request.id,
     };
     let (asked, version) = passive.offer();
-    let made = info::connection((passive.name(), request.from), asked, version);
+    let ends = (passive.name(), request.from);
+    let made = info::connection(ends, asked, version, passive.settings());
     let Some(made) = made else { return std::ptr::null_mut() };
     // SAFETY: it was made just now.
     unsafe { (*made).handle = Box::into_raw(Box::new(handle)).cast() };

@@ -10,6 +10,7 @@ use landfall::stp::{
 };
 
 use super::transmit::{Bytes, Outgoing, payload};
+use super::wire::Wire;
 use super::{Link, failure, poll};
 use crate::abi::{FI_EACCES, FI_EKEYREJECTED};
 use crate::buffer::Buffer;
@@ -137,7 +138,11 @@ impl Link {
             return Ok(Some(Outgoing::Access(access)));
         }
         let waker = self.waker();
-        let Some(connection) = &self.connection else {
+        let Wire::Stp(stp) = &self.wire else {
+            core.report(world, &access.report, core.network.stp().err());
+            return Ok(None);
+        };
+        let Some(connection) = &stp.connection else {
             return Ok(Some(Outgoing::Access(access)));
         };
         let key = self.keys.entry(access.key).or_insert_with(|| {
@@ -208,7 +213,7 @@ impl Link {
         };
         match begun {
             Ok((operation, bytes, data)) => {
-                if let (Step::Words(_), Some(connection)) = (&operation, &self.connection) {
+                if let (Step::Words(_), Some(connection)) = (&operation, self.wire.connection()) {
                     connection.turn();
                 }
                 self.under_way.push(UnderWay { operation, key, report, _bytes: bytes });
@@ -275,13 +280,14 @@ fn grant(
     core: &EndpointState,
     world: &mut World,
     request: RegionRequest,
-) -> Result<Option<Exposed>, Error> {
+) -> Result<Option<Exposed>, Failure> {
     let Some(registered) = world.memory.get_mut(&request.name()) else {
         request.refuse(Reason::Refused);
         return Ok(None);
     };
-    let part = registered.part(core.number, &core.stp)?;
-    request.expose(&part, registered.rights).map(Some)
+    let part = registered.part(core.number, core.network.stp()?);
+    let part = part.map_err(|error| failure(&error))?;
+    request.expose(&part, registered.rights).map(Some).map_err(|error| failure(&error))
 }
 
 fn begin_read(
@@ -292,11 +298,11 @@ fn begin_read(
 ) -> Result<Step, Failure> {
     let len = buffer.len();
     if let Some((mapped, within)) = buffer.map(len) {
-        let registered = core.stp.as_async().register_mapped(&mapped);
+        let registered = core.network.stp()?.as_async().register_mapped(&mapped);
         let part = registered.and_then(|region| region.part(within));
         let part = part.map_err(|error| failure(&error))?;
         return Ok(Step::Read(memory.get_into(at, &part).start()));
     }
-    let into = core.stp.memory(len).unwrap_or_else(|_| Memory::zeroed(len));
+    let into = core.network.stp()?.memory(len).unwrap_or_else(|_| Memory::zeroed(len));
     Ok(Step::ReadApart(memory.get(at, into).start(), buffer))
 }

@@ -2,39 +2,47 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `open` | connecting, and the rings that the two sides give each other |
+//! | `wire` | what carries the bytes of the rings |
+//! | `stp`, `queue` | a connection of STP, and of QPIP |
+//! | `open` | connecting |
 //! | `transmit` | messages are composed and written into the ring of the other side |
 //! | `receive` | the own ring is read, and long messages are read from where they are |
+//! | `pieces` | long messages that nobody reads from where they are |
 //! | `memory` | remote writes and reads |
 //! | `rails` | further links between the two sides |
 
 mod memory;
 mod open;
+mod pieces;
+mod queue;
 mod rails;
 mod receive;
+mod stp;
 mod transmit;
+mod wire;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use landfall::stp::{Connection, Ended, Error, Operation, Put, Reason, Region, Sent};
+use landfall::stp::{Ended, Error, Operation, Reason, Sent};
 
 pub(crate) use memory::{Access, RmaKind, Words};
 pub(crate) use open::{CONNECTED_PORT, PORT};
 pub(crate) use transmit::{Bytes, Level, Send};
 
 use self::memory::{Key, UnderWay};
-use self::open::Opening;
 use self::receive::{Done, Offered, Reading};
 use self::transmit::Outgoing;
+use self::wire::Wire;
 use crate::abi::{FI_ECONNREFUSED, FI_ECONNRESET, FI_EIO, FI_ENOMEM, FI_ETIMEDOUT};
 use crate::completion::Failure;
 use crate::core::{EndpointState, Report};
 use crate::notify::{LinkUpdates, LinkWaker};
 use crate::record::Kind;
 use crate::ring::{ReceiveRing, SendRing};
+use crate::settings::CARRIER;
 use crate::world::World;
 
 /// This many operations wait for a connection; then none begins.
@@ -50,15 +58,8 @@ pub(crate) struct Link {
     is_attended: bool,
     /// The ring was not read, for too much came that nobody receives.
     is_paused: bool,
-    opening: Opening,
-    /// Once it is open.
-    connection: Option<Connection>,
-    /// What is composed here is written to the ring of the other side.
-    staging: Region,
+    wire: Wire,
     send: SendRing,
-    puts: VecDeque<(u64, Operation<Put>)>,
-    /// The ring that the other side writes.
-    own: Region,
     receive: ReceiveRing,
     outgoing: VecDeque<Outgoing>,
     /// Numbers of messages that are in their place, which the other side does not know.
@@ -107,13 +108,13 @@ impl Link {
         if news.has(LinkUpdates::REQUESTS) {
             self.answer_requests(core, world)?;
         }
-        self.is_attended = self.shown().is_some();
+        self.is_attended = self.wire.is_readable();
         if news.has(LinkUpdates::WRITES) || std::mem::take(&mut self.is_paused) {
             self.read_ring(core, world)?;
         }
         self.finish_answers(core, world);
         self.flush(core, world)?;
-        if news.has(LinkUpdates::REQUESTS) { self.check_open() } else { Ok(()) }
+        if news.has(LinkUpdates::REQUESTS) { self.wire.check_open(&self.waker) } else { Ok(()) }
     }
 
     /// What waits is composed, what was composed leaves, and what is under way is looked at: an
@@ -199,9 +200,7 @@ impl Link {
         for offered in readings.into_iter().chain(std::mem::take(&mut self.waiting)) {
             self.finish(core, world, offered.done(Some(failure.clone())));
         }
-        if let Some(connection) = &self.connection {
-            connection.abort();
-        }
+        self.wire.abort();
     }
 
     /// Ends what peers may do with memory of this key.
@@ -238,7 +237,11 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::NotLent(_) | Error::Arena(_) => FI_ENOMEM,
         _ => FI_EIO,
     };
-    Failure::new(number, error.to_string())
+    let mut text = error.to_string();
+    if matches!(error, Error::NotConnected(Ended::Silent | Ended::Unreachable)) {
+        text = format!("{text}. Has it chosen another {CARRIER}?");
+    }
+    Failure::new(number, text)
 }
 
 /// The other side says what no provider of this version says.

@@ -12,7 +12,7 @@ use crate::core::EndpointState;
 use crate::record::{HEADER, Kind, Record};
 
 /// An address takes this many bytes: of IPv6, and a port.
-const ADDRESS: usize = 18;
+pub(super) const ADDRESS: usize = 18;
 /// The most that are told of.
 const MOST: usize = 63;
 
@@ -27,10 +27,10 @@ impl Link {
     }
 
     /// This side has connected over its second rail: it says what it is known by.
-    pub(super) fn tell_name(&mut self, core: &EndpointState, connection: &Connection) {
-        let first = core.stp.local();
-        if let (true, Some(Peer::Socket(name))) = (connection.path() != PathId(0), first) {
-            let told = encode(&name).to_vec();
+    pub(super) fn tell_name(&mut self, core: &EndpointState) {
+        let path = self.wire.connection().map(Connection::path);
+        if path.is_some_and(|path| path != PathId(0)) {
+            let told = encode(&core.name).to_vec();
             self.outgoing.push_front(Outgoing::Control(Kind::Name, told));
         }
     }
@@ -42,19 +42,25 @@ impl Link {
         core: &mut EndpointState,
         record: &Record,
     ) -> Result<(), Failure> {
-        let (own, path) = (core.stp.local(), self.connection.as_ref().map(Connection::path));
+        let path = self.wire.connection().map(Connection::path);
         // Only one that was connected to may add no rails from the start.
         let is_right = self.heard.is_none()
             && !self.may_add_rails
             && record.position == 0
             && record.len as usize == ADDRESS
             && path.is_some_and(|path| path != PathId(0));
-        let (true, Some(Peer::Socket(own))) = (is_right, own) else {
+        if !is_right {
             return Err(nonsense("it says its name where it may not"));
-        };
+        }
         let mut told = [0; ADDRESS];
-        self.copy_out(self.receive.consumed + HEADER as u64, &mut told)?;
-        let known = core.peer(decode(&told, &own));
+        self.wire.copy_out(self.receive.consumed + HEADER as u64, &mut told)?;
+        self.is_known_as(core, decode(&told, &core.name));
+        Ok(())
+    }
+
+    /// The other side is the peer with this address.
+    pub(super) fn is_known_as(&mut self, core: &mut EndpointState, address: SocketAddr) {
+        let known = core.peer(address);
         let before = std::mem::replace(&mut self.peer, known);
         let before = &mut core.peers[before].link;
         if *before == Some(self.number) {
@@ -62,7 +68,6 @@ impl Link {
         }
         let link = &mut core.peers[known].link;
         *link = link.or(Some(self.number));
-        Ok(())
     }
 
     /// The other side has said which rails it has: each of ours leads to the one of theirs with
@@ -74,13 +79,13 @@ impl Link {
     ) -> Result<(), Failure> {
         let len = record.len as usize;
         let is_right = len.is_multiple_of(ADDRESS) && (1..=MOST).contains(&(len / ADDRESS));
-        let (true, true, Some(connection)) = (self.may_add_rails, is_right, &self.connection)
+        let (true, true, Some(connection)) = (self.may_add_rails, is_right, self.wire.connection())
         else {
             return Err(nonsense("it speaks of rails where it may not"));
         };
         let mut told = vec![0; len];
-        self.copy_out(self.receive.consumed + HEADER as u64, &mut told)?;
-        let paths = core.stp.as_async().paths();
+        self.wire.copy_out(self.receive.consumed + HEADER as u64, &mut told)?;
+        let paths = core.network.stp()?.as_async().paths();
         let ours = further(core);
         let pairs = ours.iter().zip(told.as_chunks().0).zip(paths.into_iter().skip(1));
         for ((own, theirs), path) in pairs {
@@ -94,7 +99,8 @@ impl Link {
 
 /// The addresses of an endpoint beside its first.
 fn further(core: &EndpointState) -> Vec<SocketAddr> {
-    let stp = core.stp.as_async();
+    let Ok(stp) = core.network.stp() else { return Vec::new() };
+    let stp = stp.as_async();
     let address = |path| match stp.local_of(path) {
         Some(Peer::Socket(address)) => Some(address),
         _ => None,
@@ -102,7 +108,7 @@ fn further(core: &EndpointState) -> Vec<SocketAddr> {
     stp.paths().into_iter().skip(1).filter_map(address).collect()
 }
 
-fn encode(address: &SocketAddr) -> [u8; ADDRESS] {
+pub(super) fn encode(address: &SocketAddr) -> [u8; ADDRESS] {
     let ip = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -114,7 +120,7 @@ fn encode(address: &SocketAddr) -> [u8; ADDRESS] {
 }
 
 /// As it is reached from an address of ours: an interface has another number at each host.
-fn decode(bytes: &[u8; ADDRESS], own: &SocketAddr) -> SocketAddr {
+pub(super) fn decode(bytes: &[u8; ADDRESS], own: &SocketAddr) -> SocketAddr {
     let [ip @ .., low, high] = *bytes;
     let port = u16::from_le_bytes([low, high]);
     match (Ipv6Addr::from(ip).to_canonical(), own) {

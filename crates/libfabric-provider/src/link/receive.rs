@@ -4,12 +4,14 @@ use std::task::Poll;
 
 use landfall::stp::{Message, Operation, Received};
 
-use super::{Link, MOST_CONNECTION_DATA, MOST_HEARD, failure, nonsense, poll, poll_once};
+use super::transmit::Outgoing;
+use super::wire::Wire;
+use super::{Link, MOST_CONNECTION_DATA, MOST_HEARD, failure, nonsense, poll};
 use crate::completion::Failure;
 use crate::core::{EndpointState, Envelope};
 use crate::matching::{Arrived, Body, Receive};
 use crate::record::{HEADER, Kind, Record};
-use crate::ring::{MOST_PAYLOAD, RING, offset};
+use crate::ring::MOST_PAYLOAD;
 use crate::world::World;
 
 /// This many long messages are read at a time from one peer.
@@ -18,7 +20,7 @@ const MOST_READINGS: usize = 32;
 /// A long message that has met its receive.
 #[derive(Debug)]
 pub(super) struct Offered {
-    receive: Receive,
+    pub(super) receive: Receive,
     envelope: Envelope,
     /// By which it is read.
     id: u32,
@@ -54,21 +56,30 @@ impl Done {
 /// A long message on its way to its place.
 #[derive(Debug)]
 pub(super) struct Reading {
-    offered: Offered,
-    operation: MessagePlace,
+    pub(super) offered: Offered,
+    pub(super) operation: MessagePlace,
 }
 
 /// Where it goes.
 #[derive(Debug)]
-enum MessagePlace {
+pub(super) enum MessagePlace {
     Place(Operation<Received>),
     /// Where the place is in several pieces.
     Memory(Operation<Message>),
+    /// It was asked for, and comes in records: so much of it has come, of so much.
+    Pieces {
+        at: usize,
+        len: usize,
+    },
 }
 
 impl Reading {
     pub(super) fn into_offered(self) -> Offered {
         self.offered
+    }
+
+    pub(super) const fn is_of(&self, id: u32) -> bool {
+        self.offered.id == id
     }
 }
 
@@ -79,21 +90,15 @@ impl Link {
         core: &mut EndpointState,
         world: &mut World,
     ) -> Result<(), Failure> {
-        let waker = self.waker.writes.clone();
         loop {
             if core.must_pause(world) {
                 core.pause(self.number);
                 self.is_paused = true;
                 return Ok(());
             }
-            let Some(shown) = self.shown() else { return Ok(()) };
-            let Poll::Ready(Some(notice)) = poll_once(shown.written(), &waker) else {
-                return Ok(());
-            };
-            if notice.at != offset(self.receive.consumed) || notice.at + notice.len > RING {
-                return Err(nonsense("it writes where nothing is expected"));
-            }
-            let end = self.receive.consumed + notice.len;
+            let written = self.wire.next_written(self.receive.consumed, &self.waker)?;
+            let Some(len) = written else { return Ok(()) };
+            let end = self.receive.consumed + len;
             while self.receive.consumed < end {
                 self.read_record(core, world, end)?;
             }
@@ -109,7 +114,7 @@ impl Link {
     ) -> Result<(), Failure> {
         let position = self.receive.consumed;
         let mut header = [0; HEADER];
-        self.copy_out(position, &mut header)?;
+        self.wire.copy_out(position, &mut header)?;
         let record = Record::decode(&header).ok_or_else(|| nonsense("a record of no kind"))?;
         if record.position != position || record.room() > end - position {
             return Err(nonsense("a record out of place"));
@@ -124,6 +129,9 @@ impl Link {
             Kind::Request | Kind::Accept | Kind::Reject | Kind::Shutdown => {
                 self.hear(&record)?;
             }
+            Kind::Ask => self.asked(&record)?,
+            Kind::Piece => self.place_piece(core, world, &record)?,
+            Kind::Greeting => self.greeted(core, &record)?,
             Kind::Rails => self.add_rails(core, &record)?,
             Kind::Name => self.rename(core, &record)?,
             Kind::Written => {
@@ -134,10 +142,6 @@ impl Link {
         Ok(())
     }
 
-    pub(super) fn copy_out(&self, position: u64, into: &mut [u8]) -> Result<(), Failure> {
-        self.own.copy_out(offset(position), into).map_err(|error| failure(&error))
-    }
-
     const fn envelope(&self, record: &Record) -> Envelope {
         Envelope { tag: record.tag, data: record.data, peer: self.peer, len: record.total }
     }
@@ -146,7 +150,7 @@ impl Link {
     fn hear(&mut self, record: &Record) -> Result<(), Failure> {
         let len = record.len as usize;
         let mut data = vec![0; len.min(MOST_CONNECTION_DATA)];
-        self.copy_out(self.receive.consumed + HEADER as u64, &mut data)?;
+        self.wire.copy_out(self.receive.consumed + HEADER as u64, &mut data)?;
         match &mut self.heard {
             Some(heard) if heard.len() < MOST_HEARD && data.len() == len => {
                 heard.push_back((record.kind, data));
@@ -171,7 +175,7 @@ impl Link {
         let envelope = self.envelope(record);
         let Some(receive) = core.matching.receive_for(record.tag, self.peer, record.total) else {
             let mut bytes = vec![0; len];
-            self.copy_out(position, &mut bytes)?;
+            self.wire.copy_out(position, &mut bytes)?;
             let body = Body::Here(bytes, record.wants_acknowledge.then_some(record.id));
             core.matching.keep(self.arrived(envelope, body));
             return Ok(());
@@ -179,7 +183,7 @@ impl Link {
         let mut copied = Ok(());
         receive.buffer.write(0, len, |piece| {
             if copied.is_ok() {
-                copied = self.copy_out(position, piece);
+                copied = self.wire.copy_out(position, piece);
             }
             position += piece.len() as u64;
         });
@@ -286,22 +290,30 @@ impl Link {
     }
 
     fn begin_reading(
-        &self,
+        &mut self,
         core: &EndpointState,
         receive: &Receive,
         len: usize,
         id: u32,
     ) -> Result<MessagePlace, Failure> {
-        let Some(connection) = &self.connection else {
+        let connection = match &self.wire {
+            Wire::Stp(stp) => stp.connection.as_ref(),
+            Wire::Qpip(_) => {
+                self.outgoing.push_back(Outgoing::Ask(id, len as u64));
+                return Ok(MessagePlace::Pieces { at: 0, len });
+            }
+        };
+        let Some(connection) = connection else {
             return Err(nonsense("it offers before it is connected"));
         };
+        let stp = core.network.stp()?;
         if let Some((memory, at)) = receive.buffer.map(len) {
-            let registered = core.stp.as_async().register_mapped(&memory);
+            let registered = stp.as_async().register_mapped(&memory);
             let part = registered.and_then(|region| region.part(at));
             let part = part.map_err(|error| failure(&error))?;
             return Ok(MessagePlace::Place(connection.read_into(&part, id).start()));
         }
-        let memory = core.stp.memory(len).map_err(|error| failure(&error))?;
+        let memory = stp.memory(len).map_err(|error| failure(&error))?;
         Ok(MessagePlace::Memory(connection.read(memory, id).start()))
     }
 
@@ -313,6 +325,7 @@ impl Link {
             let result = match &mut reading.operation {
                 MessagePlace::Place(operation) => poll(operation, &waker).map_ok(|_| None),
                 MessagePlace::Memory(operation) => poll(operation, &waker).map_ok(Some),
+                MessagePlace::Pieces { .. } => Poll::Pending,
             };
             let Poll::Ready(result) = result else {
                 at += 1;
@@ -329,9 +342,14 @@ impl Link {
                 Err(failed) => Some(failure(&failed)),
             };
             self.finish(core, world, offered.done(why));
-            if let Some(offered) = self.waiting.pop_front() {
-                self.read_offered(core, world, offered);
-            }
+            self.read_next(core, world);
+        }
+    }
+
+    /// One less is read: the next that waits has its turn.
+    pub(super) fn read_next(&mut self, core: &mut EndpointState, world: &mut World) {
+        if let Some(offered) = self.waiting.pop_front() {
+            self.read_offered(core, world, offered);
         }
     }
 }

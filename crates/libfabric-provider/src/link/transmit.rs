@@ -6,18 +6,19 @@ use std::task::Poll;
 use landfall::stp::{Payload, ReadRequest, Reason};
 
 use super::memory::Access;
+use super::pieces::Pieces;
 use super::{Link, failure, poll};
 use crate::abi::FI_EIO;
 use crate::buffer::Buffer;
 use crate::completion::Failure;
 use crate::core::{EndpointState, Report};
 use crate::record::{HEADER, Kind, Record};
-use crate::ring::{MOST_PAYLOAD, offset};
+use crate::ring::MOST_PAYLOAD;
 use crate::world::World;
 
 /// Writes up to this length for which nobody waits are answered with later ones. Few of them
 /// must not fill the ring.
-const SHORT: u64 = 2 << 10;
+pub(super) const SHORT: u64 = 2 << 10;
 
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,10 @@ pub(crate) enum Outgoing {
     Written(u64, u64),
     /// Something is said of the connection.
     Control(Kind, Vec<u8>),
+    /// This much of a message that was offered is asked for.
+    Ask(u32, u64),
+    /// What was asked for.
+    Pieces(Pieces),
 }
 
 impl Outgoing {
@@ -76,7 +81,8 @@ impl Outgoing {
         match self {
             Self::Message(send) => Some(send.report),
             Self::Access(access) => Some(access.report),
-            Self::Written(..) | Self::Control(..) => None,
+            // That of pieces is with the message that was offered.
+            Self::Written(..) | Self::Control(..) | Self::Ask(..) | Self::Pieces(_) => None,
         }
     }
 }
@@ -91,7 +97,12 @@ impl Link {
     ) -> Result<(), Failure> {
         self.outgoing.push_back(Outgoing::Message(send));
         self.flush(core, world)?;
-        if let Some(Outgoing::Message(send)) = self.outgoing.back_mut()
+        // It is the last message, if it waits: pieces of others may be behind it.
+        let last = self.outgoing.iter_mut().rev().find_map(|outgoing| match outgoing {
+            Outgoing::Message(send) => Some(send),
+            _ => None,
+        });
+        if let Some(send) = last
             && let (true, Bytes::Buffer(buffer)) = (send.injects, &send.bytes)
         {
             send.bytes = Bytes::Copy(buffer.to_vec(buffer.len()));
@@ -115,7 +126,7 @@ impl Link {
         core: &mut EndpointState,
         world: &mut World,
     ) -> Result<(), Failure> {
-        if self.ring().is_none() {
+        if !self.wire.is_writable() {
             return Ok(());
         }
         while let Some(id) = self.acknowledges.front().copied() {
@@ -135,11 +146,22 @@ impl Link {
                 Outgoing::Control(kind, data) => {
                     let record = Record { len: data.len() as u32, ..Record::new(kind) };
                     let bytes = Bytes::Copy(data);
-                    match (self.compose(record, Some(&bytes))?, bytes) {
+                    match (self.compose(record, Some((&bytes, 0)))?, bytes) {
                         (false, Bytes::Copy(data)) => Some(Outgoing::Control(kind, data)),
                         _ => None,
                     }
                 }
+                Outgoing::Ask(id, total) => {
+                    let record = Record { id, total, ..Record::new(Kind::Ask) };
+                    (!self.compose(record, None)?).then_some(Outgoing::Ask(id, total))
+                }
+                Outgoing::Pieces(pieces) => match self.compose_piece(pieces)? {
+                    Some(left) if left == pieces => Some(Outgoing::Pieces(left)),
+                    left => {
+                        self.outgoing.extend(left.map(Outgoing::Pieces));
+                        None
+                    }
+                },
                 Outgoing::Access(access) => {
                     // Bytes before it must not leave behind it.
                     self.put_composed()?;
@@ -183,7 +205,7 @@ impl Link {
         if is_kept {
             record.id = self.free_id();
         }
-        let payload = (record.kind == Kind::Message).then_some(&send.bytes);
+        let payload = (record.kind == Kind::Message).then_some((&send.bytes, 0));
         if !self.compose(record, payload)? {
             return Ok(Some(Outgoing::Message(send)));
         }
@@ -211,8 +233,13 @@ impl Link {
         }
     }
 
-    /// Writes a record into the memory here that looks like the ring. Was there room?
-    fn compose(&mut self, mut record: Record, payload: Option<&Bytes>) -> Result<bool, Failure> {
+    /// Writes a record into the memory here that looks like the ring, with what is in such bytes
+    /// from there on. Was there room?
+    pub(super) fn compose(
+        &mut self,
+        mut record: Record,
+        payload: Option<(&Bytes, usize)>,
+    ) -> Result<bool, Failure> {
         let makes_room = record.kind == Kind::Credit;
         let Some(place) = self.send.compose(record.len as usize, makes_room) else {
             return Ok(false);
@@ -220,19 +247,22 @@ impl Link {
         let consumed = self.receive.tell();
         if let Some((position, len)) = place.pad {
             let pad = Record { len: len as u32, consumed, position, ..Record::new(Kind::Pad) };
-            self.stage(position, &pad.encode())?;
+            self.wire.stage(position, &pad.encode())?;
         }
         (record.consumed, record.position) = (consumed, place.position);
-        self.stage(place.position, &record.encode())?;
+        self.wire.stage(place.position, &record.encode())?;
         let mut at = place.position + HEADER as u64;
         match payload {
             None => {}
-            Some(Bytes::Copy(bytes)) => self.stage(at, bytes)?,
-            Some(Bytes::Buffer(buffer)) => {
+            Some((Bytes::Copy(bytes), from)) => {
+                let end = bytes.len().min(from + record.len as usize);
+                self.wire.stage(at, &bytes[from..end])?;
+            }
+            Some((Bytes::Buffer(buffer), from)) => {
                 let mut staged = Ok(());
-                buffer.read(0, record.len as usize, |piece| {
+                buffer.read(from, record.len as usize, |piece| {
                     if staged.is_ok() {
-                        staged = self.stage(at, piece);
+                        staged = self.wire.stage(at, piece);
                     }
                     at += piece.len() as u64;
                 });
@@ -242,20 +272,11 @@ impl Link {
         Ok(true)
     }
 
-    fn stage(&self, position: u64, bytes: &[u8]) -> Result<(), Failure> {
-        self.staging.copy_in(offset(position), bytes).map_err(|error| failure(&error))
-    }
-
     /// What was composed is written to the other side.
     pub(super) fn put_composed(&mut self) -> Result<(), Failure> {
-        while let Some(range) = self.send.next_put(self.puts.len()) {
-            let Some(ring) = self.ring() else { return Ok(()) };
-            let (from, len) = (offset(range.start), range.end - range.start);
-            let part = self.staging.part(from..from + len).map_err(|error| failure(&error))?;
-            let put = ring.put(from, part).with_notice();
+        while let Some(range) = self.send.next_put(self.wire.puts()) {
             let is_awaited = self.transmitted.back().is_some_and(|(end, _)| *end > range.start);
-            let put = if is_awaited || len > SHORT { put } else { put.answered_later() };
-            self.puts.push_back((range.end, put.start()));
+            self.wire.put(range, is_awaited)?;
         }
         Ok(())
     }
@@ -266,14 +287,9 @@ impl Link {
         core: &EndpointState,
         world: &mut World,
     ) -> Result<bool, Failure> {
-        let waker = self.waker();
         let mut moved = false;
-        while let Some((end, put)) = self.puts.front_mut() {
-            let Poll::Ready(result) = poll(put, &waker) else { break };
-            let end = *end;
+        while let Some(end) = self.wire.next_done(&self.waker)? {
             moved = true;
-            self.puts.pop_front();
-            result.map_err(|failed| failure(&failed))?;
             self.send.note_done(end);
             while let Some((wanted, report)) = self.transmitted.front().copied() {
                 if wanted > end {
@@ -342,7 +358,7 @@ pub(super) fn payload(core: &EndpointState, bytes: &Bytes, len: usize) -> Result
     let Some((memory, at)) = buffer.map(len) else {
         return Ok(Payload::from(buffer.to_vec(len)));
     };
-    let registered = core.stp.as_async().register_mapped(&memory);
+    let registered = core.network.stp()?.as_async().register_mapped(&memory);
     let part = registered.and_then(|region| region.part(at));
     part.map(Payload::from).map_err(|error| Failure::new(FI_EIO, error.to_string()))
 }

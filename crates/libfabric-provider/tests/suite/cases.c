@@ -3,7 +3,7 @@
  *     cases PROVIDER CASE [ADDRESS NAMESPACE OTHER-ADDRESS]
  *
  * ends with 0 where it does. Each case has two processes; the second may be in another
- * network namespace, whose file is named. */
+ * network namespace, whose file is named (- where it isn't). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -693,6 +693,41 @@ static void self_sends(void)
     turn_until_other();
 }
 
+/* What a carrier cannot do ends with an error that says so, and all else goes on. */
+static void unreached(void)
+{
+    uint64_t value = 4711, got = 0;
+    struct fi_context context[2];
+    open_side(&usual);
+    AGAIN(fi_write(side.ep, &value, 8, NULL, side.peer, 0, 7, &context[0]));
+    struct fi_cq_err_entry error = failure();
+    CHECK(error.op_context == &context[0] && error.err == FI_EOPNOTSUPP);
+    AGAIN(fi_tsend(side.ep, &value, 8, NULL, side.self, TAG, &context[1]));
+    error = failure();
+    CHECK(error.op_context == &context[1] && error.err == FI_EOPNOTSUPP);
+    OK(fi_trecv(side.ep, &got, 8, NULL, side.peer, TAG, 0, &context[0]));
+    AGAIN(fi_tinject(side.ep, &value, 8, side.peer, TAG));
+    CHECK(completion().op_context == &context[0] && got == value);
+    turn_until_other();
+    /* Another endpoint shares the address, and has a port of its own. */
+    struct fid_ep *another;
+    struct sockaddr_in names[2];
+    size_t len = sizeof *names;
+    OK(fi_endpoint(side.domain, side.info, &another, NULL));
+    OK(fi_ep_bind(another, &side.av->fid, 0));
+    OK(fi_ep_bind(another, &side.cq->fid, FI_TRANSMIT | FI_RECV));
+    OK(fi_enable(another));
+    OK(fi_getname(&another->fid, &names[0], &len));
+    OK(fi_getname(&side.ep->fid, &names[1], &len));
+    CHECK(names[0].sin_addr.s_addr == names[1].sin_addr.s_addr && names[0].sin_port != names[1].sin_port);
+    OK(fi_trecv(side.ep, &got, 8, NULL, side.peer, TAG + 1, 0, &context[0]));
+    value = 4712;
+    AGAIN(fi_tinject(another, &value, 8, side.peer, TAG + 1));
+    CHECK(completion().op_context == &context[0] && got == value);
+    turn_until_other();
+    OK(fi_close(&another->fid));
+}
+
 /* Both send at once, long and short, before either receives. */
 static void crossing(void)
 {
@@ -977,6 +1012,7 @@ static const struct {
     { "several", several, false },
     { "counters", counters, false },
     { "self_sends", self_sends, false },
+    { "unreached", unreached, false },
     { "crossing", crossing, false },
     { "delivered", delivered, false },
     { "dead_peer", dead_peer, false },
@@ -993,6 +1029,9 @@ static const struct {
     { "event_descriptor", event_descriptor, false },
     { "dead_connection", dead_connection, false },
     { "nobody_listens", nobody_listens, true },
+    { "other_carrier", other_carrier, false },
+    { "with_socket", with_socket, true },
+    { "to_socket", to_socket, true },
     { "overflowing_queue", overflowing_queue, false },
     { "unread_messages", unread_messages, false },
     { "renewed_memory", renewed_memory, false },
@@ -1000,6 +1039,19 @@ static const struct {
     { "other_version", other_version, true },
     { "connected_to_other_version", connected_to_other_version, true },
 };
+
+/* What is meant for the second process alone: SECOND_NAME=value. */
+static void take_settings(void)
+{
+    static const char prefix[] = "SECOND_";
+    char *meant[16];
+    size_t count = 0;
+    for (char **next = environ; *next && count < sizeof meant / sizeof *meant; next++)
+        if (strncmp(*next, prefix, sizeof prefix - 1) == 0)
+            meant[count++] = *next + sizeof prefix - 1;
+    while (count)
+        CHECK(putenv(meant[--count]) == 0);
+}
 
 int main(int argc, char **argv)
 {
@@ -1022,8 +1074,10 @@ int main(int argc, char **argv)
             alarm(40);
         }
         setenv("CASES_ADDRESS_OF_FIRST", argc == 6 ? argv[3] : "127.0.0.1", 1);
+        if (!side.is_first)
+            take_settings();
         side.address = argc == 6 ? argv[side.is_first ? 3 : 5] : "127.0.0.1";
-        if (argc == 6 && !side.is_first) {
+        if (argc == 6 && !side.is_first && strcmp(argv[4], "-") != 0) {
             int namespace = open(argv[4], O_RDONLY);
             CHECK(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0);
         }

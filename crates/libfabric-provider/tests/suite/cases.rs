@@ -15,7 +15,7 @@ use landfall_testkit::trials::{count_kills, kills};
 
 use crate::tools::{compile, here, need_headers, provider_folder, run, text};
 
-const OURS: &str = "landfall";
+pub(crate) const OURS: &str = "landfall";
 const OTHER: &str = "tcp;ofi_rxm";
 /// libfabric's own layer, which makes `FI_EP_RDM` of our `FI_EP_MSG`.
 pub(crate) const LAYERED: &str = "landfall;ofi_rxm";

@@ -31,8 +31,12 @@ static void open_fabric(const char *node, const char *service, uint64_t flags)
     hints->mode = FI_CONTEXT;
     hints->domain_attr->mr_mode = 0;
     hints->fabric_attr->prov_name = strdup(side.provider);
+    if (is_qpip()) {
+        CHECK(fi_getinfo(FI_VERSION(1, 17), node, service, flags, hints, &side.info) == -FI_ENODATA);
+        hints->caps &= ~FI_RMA;
+    }
     OK(fi_getinfo(FI_VERSION(1, 17), node, service, flags, hints, &side.info));
-    CHECK(side.info->ep_attr->type == FI_EP_MSG && side.info->caps & FI_RMA);
+    CHECK(side.info->ep_attr->type == FI_EP_MSG && !(side.info->caps & FI_RMA) == is_qpip());
     fi_freeinfo(hints);
     OK(fi_fabric(side.info->fabric_attr, &side.fabric, NULL));
     OK(fi_domain(side.fabric, side.info, &side.domain, NULL));
@@ -415,6 +419,84 @@ void nobody_listens(void)
     struct fi_eq_err_entry error = { 0 };
     CHECK(fi_eq_readerr(eq, &error, 0) == sizeof error && error.fid == &ep->fid && error.err > 0);
     CHECK(fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0));
+    OK(fi_close(&ep->fid));
+    close_both();
+}
+
+/* The one who listens has another carrier: who connects is told. */
+void other_carrier(void)
+{
+    open_both();
+    if (!side.is_first) {
+        struct fid_ep *ep = open_endpoint(side.info, NULL);
+        OK(fi_connect(ep, side.info->dest_addr, NULL, 0));
+        CHECK(next_event().len == -FI_EAVAIL);
+        struct fi_eq_err_entry error = { 0 };
+        CHECK(fi_eq_readerr(eq, &error, 0) == sizeof error && error.fid == &ep->fid && error.err > 0);
+        const char *why = fi_eq_strerror(eq, error.prov_errno, error.err_data, NULL, 0);
+        printf("%s\n", why);
+        CHECK(strstr(why, "FI_LANDFALL_CARRIER"));
+        OK(fi_close(&ep->fid));
+    }
+    turn_until_other();
+    close_both();
+}
+
+/* Who connects is a socket of the kernel, in another program: it asks for a connection, and sends
+ * a short message and a long one, which come back. The port is told at standard output. */
+void with_socket(void)
+{
+    enum { LONG = 100000 };
+    static uint8_t got[LONG];
+    struct fi_context context;
+    uint8_t name[128];
+    size_t len = sizeof name;
+    open_fabric(side.address, NULL, FI_SOURCE);
+    OK(fi_passive_ep(side.fabric, side.info, &pep, &pep));
+    OK(fi_pep_bind(pep, &eq->fid, 0));
+    OK(fi_listen(pep));
+    OK(fi_getname(&pep->fid, name, &len));
+    printf("%u\n", ntohs(((struct sockaddr_in *)name)->sin_port));
+    fflush(stdout);
+    struct asked asked = next_request();
+    CHECK(asked.len == 8 && memcmp(asked.said, "a socket", 8) == 0);
+    struct fid_ep *ep = open_endpoint(asked.info, NULL);
+    fi_freeinfo(asked.info);
+    OK(fi_accept(ep, "come in", 7));
+    expect_event(FI_CONNECTED, ep, "");
+    for (int round = 0; round < 2; round++) {
+        OK(fi_recv(ep, got, LONG, NULL, 0, &context));
+        struct fi_cq_tagged_entry entry = completion();
+        CHECK(entry.flags & FI_RECV);
+        OK(fi_send(ep, got, entry.len, NULL, 0, &context));
+        CHECK(completion().flags & FI_SEND);
+    }
+    expect_event(FI_SHUTDOWN, ep, "");
+    OK(fi_close(&ep->fid));
+    close_both();
+}
+
+/* The one who listens is a socket of the kernel: it takes the connection, and a message comes back. */
+void to_socket(void)
+{
+    uint8_t sent[1000], got[1000];
+    struct fi_context contexts[2];
+    open_fabric(side.address, getenv("CASES_PEER_PORT"), 0);
+    struct fid_ep *ep = open_endpoint(side.info, NULL);
+    OK(fi_recv(ep, got, sizeof got, NULL, 0, &contexts[0]));
+    OK(fi_connect(ep, side.info->dest_addr, "a program", 9));
+    expect_event(FI_CONNECTED, ep, "a socket");
+    fill(sent, sizeof sent, 5);
+    OK(fi_send(ep, sent, sizeof sent, NULL, 0, &contexts[1]));
+    bool is_sent = false, is_back = false;
+    while (!is_sent || !is_back) {
+        struct fi_cq_tagged_entry entry = completion();
+        is_sent |= entry.op_context == &contexts[1];
+        is_back |= entry.op_context == &contexts[0];
+    }
+    CHECK(is_filled(got, sizeof got, 5));
+    /* It closes, in order and without a word. */
+    expect_event(FI_SHUTDOWN, ep, "");
     OK(fi_close(&ep->fid));
     close_both();
 }

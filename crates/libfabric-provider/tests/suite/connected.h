@@ -9,5 +9,8 @@ void several_connections(void);
 void event_descriptor(void);
 void dead_connection(void);
 void nobody_listens(void);
+void other_carrier(void);
+void with_socket(void);
+void to_socket(void);
 
 #endif

@@ -20,7 +20,7 @@ void open_side(const struct wanted *wanted)
     uint8_t name[128], other[128];
     size_t len = sizeof name;
 
-    hints->caps = wanted->caps;
+    hints->caps = is_qpip() ? wanted->caps & ~FI_RMA : wanted->caps;
     hints->ep_attr->type = wanted->type ? wanted->type : FI_EP_RDM;
     hints->mode = FI_CONTEXT;
     hints->domain_attr->mr_mode = 0;

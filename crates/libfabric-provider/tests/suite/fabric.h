@@ -68,6 +68,13 @@ struct side {
 
 extern struct side side;
 
+/* Is it our provider over QPIP, which reaches no memory of the other side? */
+static inline bool is_qpip(void)
+{
+    const char *carrier = getenv("FI_LANDFALL_CARRIER");
+    return carrier && strcmp(carrier, "qpip") == 0;
+}
+
 /* How an endpoint is to be. */
 struct wanted {
     /* Where nothing is said: FI_EP_RDM. */

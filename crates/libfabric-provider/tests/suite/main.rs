@@ -5,6 +5,7 @@ mod cases;
 mod headers;
 mod mpi;
 mod mpich;
+mod qpip;
 mod rails;
 mod readme;
 mod tools;

@@ -15,7 +15,7 @@ use landfall_testkit::skip::skip;
 use crate::cases::LAYERED;
 use crate::tools::{compile, here, provider_folder, run, text};
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// The same of many ranks.
 const LONG_LIMIT: Duration = Duration::from_secs(300);
 
@@ -30,7 +30,7 @@ pub(crate) struct Program {
     built: OnceLock<Result<(TemporaryFolder, PathBuf), String>>,
 }
 
-static EXCHANGE: Program = Program::new("exchange", mpicc);
+pub(crate) static EXCHANGE: Program = Program::new("exchange", mpicc);
 static KERNELS: Program = Program::new("kernels", mpicc);
 static KILLED: Program = Program::new("killed", mpicc);
 
@@ -185,6 +185,10 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
+    pub(crate) const fn cable(&self) -> &VethPair {
+        &self.cable
+    }
+
     pub(crate) fn new() -> Self {
         let cable = VethPair::new(VethConfig::default()).unwrap();
         let folder = agent(&cable.b.namespace);
