@@ -161,6 +161,7 @@ impl Failure {
             Self::Post(error) => post_code(*error),
             Self::Qpip(error) => qpip_code(error),
             Self::Invalid(_)
+            | Self::Open(qpip::OpenError::BadLink(_))
             | Self::Clan(
                 Error::BadConfig(_)
                 | Error::Mismatch { .. }

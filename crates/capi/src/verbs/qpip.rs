@@ -1,7 +1,6 @@
 //! An adapter of QPIP, opened for C.
 
 use std::ffi::c_char;
-use std::net::SocketAddr;
 
 use landfall::qpip::{Adapter, Config, KeepAlive, Link, ProtectionDomain, TcpConfig};
 use landfall_placement::Duration;
@@ -63,24 +62,12 @@ impl QpipConfig {
     }
 }
 
-/// A link as a text says it.
+/// A link as a text says it. One within UDP may have its peer apart.
 fn link_of(link: &str, peer: Option<&str>) -> Result<Link, Failure> {
-    let socket = |text: &str| -> Result<SocketAddr, Failure> {
-        let found = text.parse();
-        found.map_err(|_| Failure::Invalid("a link's address of UDP is like 192.0.2.1:8182"))
-    };
-    let (kind, name) = link.split_once(':').unwrap_or((link, ""));
-    if peer.is_some() && kind != "udp" {
-        return Err(Failure::Invalid("only a link within UDP has a peer"));
-    }
-    match kind {
-        "tap" => Ok(Link::tap(name)),
-        "packet" => Ok(Link::packet(name)),
-        "xdp" => Ok(Link::xdp(name)),
-        "udp" => Ok(Link::tunnel(socket(name)?, peer.map(socket).transpose()?)),
-        _ => Err(Failure::Invalid(
-            "the link is not one of tap:NAME, packet:NAME, xdp:NAME, udp:HOST:PORT",
-        )),
+    match peer {
+        None => Ok(link.parse()?),
+        Some(peer) if link.starts_with("udp:") => Ok(format!("{link},{peer}").parse()?),
+        Some(_) => Err(Failure::Invalid("only a link within UDP has a peer")),
     }
 }
 
