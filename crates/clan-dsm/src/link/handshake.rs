@@ -570,7 +570,7 @@ mod tests {
         ) {
             let [high, low] = host.to_be_bytes();
             body[..4].copy_from_slice(&[stage, flags, high, low]);
-            (body[6..8].fill(zero), body[28..].fill(zero));
+            for zeros in [6..8, 28..Hello::LEN] { body[zeros].fill(zero); }
             let is_one = (1..=3).contains(&stage) && flags < 2 && host <= HostId::MAX && zero == 0
                 && body[4..6] != [0; 2] && body[8..16] != [0; 8];
             prop_assert_eq!(Hello::from_body(&body).map(Hello::to_bytes), is_one.then_some(body).ok_or(Refusal::Malformed));
