@@ -113,7 +113,7 @@ static int echo(struct end *end, const char *place)
     }
     while (sending-- > 0)
         MUST(next(end->sent).status == LF_DONE);
-    MUST(lf_pair_shutdown(end->pair) == LF_OK && lf_pair_state(end->pair) == LF_OK);
+    MUST(lf_pair_state(end->pair) == LF_OK && lf_pair_shutdown(end->pair) == LF_OK);
     lf_pair_listener_close(listener);
     return 0;
 }

@@ -70,8 +70,8 @@ def echo(link, address, place):
                 pair.post_receive(part.id, end.room(part.id))
         for _ in range(sending):
             one_of(end.sent).check()
-        pair.shutdown()
         pair.check()
+        pair.shutdown()
         pair.close()
 
 
@@ -137,11 +137,16 @@ def refused(error, call, *arguments):
 
 async def stream_of(pair, memory):
     """What comes of a stream, until the other side has sent all."""
-    def fill(number):
-        return number, pair.fill(memory.part(number * ROOM, ROOM))
+    filling = collections.deque()
 
-    filling = collections.deque(fill(number) for number in range(ROOMS))
-    while True:
+    def fill(number):
+        # Where both sides have sent all, which may be soon, nobody needs more room.
+        with contextlib.suppress(verbs.Closed):
+            filling.append((number, pair.fill(memory.part(number * ROOM, ROOM))))
+
+    for number in range(ROOMS):
+        fill(number)
+    while filling:
         number, room = filling.popleft()
         try:
             async for came in room:
@@ -149,9 +154,7 @@ async def stream_of(pair, memory):
         except verbs.NotDone as why:
             assert why.completion.status == verbs.FLUSHED, why
             return
-        # Where both sides have sent all, nobody needs more room.
-        with contextlib.suppress(verbs.Closed):
-            filling.append(fill(number))
+        fill(number)
 
 
 async def echo_in_tasks(over, place):

@@ -176,6 +176,16 @@ static void streams(struct end *server, struct end *client)
     lf_pair_listener_close(listener);
 }
 
+/* The next completion of the queue pair of this end: some of the last one may be left. */
+static lf_completion next_of(const struct end *end)
+{
+    lf_completion one;
+    do
+        one = next(end);
+    while (one.pair != lf_pair_id(end->pair));
+    return one;
+}
+
 static void datagrams(struct end *server, struct end *client)
 {
     lf_pair_options options = options_of(server), stream = options, others = options_of(client);
@@ -206,7 +216,7 @@ static void datagrams(struct end *server, struct end *client)
     MUST(lf_region_write(client->memory, 0, "question", 8) == LF_OK);
     for (uint64_t i = 1; i <= 3; i++) {
         MUST(post_to(client, (lf_work){ .id = i, .to = &at }, 8) == LF_OK);
-        lf_completion sent = next(client), came = next(server);
+        lf_completion sent = next_of(client), came = next_of(server);
         MUST(sent.id == i && sent.operation == LF_SENT && sent.status == LF_DONE);
         MUST(came.id == i && came.length == 8 && came.flags == 0 && came.offset == 0);
         MUST(came.status == (i == 2 ? LF_LONGER : LF_DONE) && is_equal(&came.from, &from));
@@ -214,8 +224,8 @@ static void datagrams(struct end *server, struct end *client)
             MUST(lf_region_read(server->memory, PIECE, bytes, 8) == LF_OK);
             MUST(memcmp(bytes, "question", 8) == 0);
             MUST(lf_post_inline_to(server->pair, 9, "reply", 5, &came.from) == LF_OK);
-            MUST(next(server).id == 9);
-            lf_completion reply = next(client);
+            MUST(next_of(server).id == 9);
+            lf_completion reply = next_of(client);
             MUST(reply.length == 5 && is_equal(&reply.from, &at));
         }
     }
