@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /* This header's version, and that of the library: they go together while they are equal. */
-#define LF_ABI 3
+#define LF_ABI 4
 uint32_t lf_abi(void);
 
 enum {
@@ -328,6 +328,9 @@ void lf_stp_operation_close(lf_stp_operation *operation);
  * What fails ends its queue pair, at both ends: all that is left completes as flushed. Handles may
  * be used by several threads at once, until they are closed; completions of a queue are taken by
  * one thread at a time. They may be closed in any order; what goes over STP ends with its endpoint.
+ *
+ * QPIP has two more services, whose other end is any socket: streams of bytes (LF_STREAM) over TCP,
+ * and datagrams of UDP (lf_pair_bind).
  */
 
 typedef struct lf_verbs lf_verbs;
@@ -361,6 +364,18 @@ enum { LF_READ = 1, LF_WRITE = 2 }; /* rights: what the other side may do; both:
  * may write there wherever it likes. */
 lf_region *lf_region_open(const lf_verbs *verbs, uint64_t length, uint32_t rights);
 
+/* An address of IP, with a port. */
+typedef struct lf_address {
+    uint8_t ip[16];   /* as the network has it; of IPv4 the first four */
+    uint16_t port;
+    uint8_t version;  /* 4 or 6; 0: there is none */
+    uint8_t reserved; /* 0 */
+} lf_address;
+
+/* From "10.0.0.2:9000" or "[fd00::2]:9000", and back with a zero byte: how long the text is. */
+int lf_address_read(const char *text, lf_address *address);
+int64_t lf_address_text(const lf_address *address, char *text, size_t room);
+
 enum { LF_SENT = 0, LF_RECEIVED = 1 }; /* of which queue a request was */
 
 enum { /* what became of it: lf_status_text has it in words */
@@ -379,15 +394,17 @@ typedef struct lf_completion {
     uint64_t pair;      /* lf_pair_id of the queue pair */
     uint32_t operation; /* LF_SENT, also of what reached memory, or LF_RECEIVED */
     uint32_t status;
-    uint32_t length;    /* bytes that were sent, or came */
+    uint32_t length;    /* bytes that were sent, or came; of a datagram with LF_LONGER, which is
+                         * not written anywhere, all that it had */
     uint32_t flags;     /* LF_IMMEDIATE: there is such a word. LF_CONTINUES: the message goes on
-                         * in the next room */
+                         * in the next room; it says nothing of a stream. LF_STAYS: see LF_STREAM */
     uint32_t immediate;
-    uint32_t reserved;
+    uint32_t offset;    /* of a stream: where in its room the bytes that came begin */
+    lf_address from;    /* who has sent a datagram */
 } lf_completion;
 
 /* With this many places: a request that could not complete is refused (LF_FULL) when it is
- * posted. */
+ * posted. A stream takes one for itself, where it receives. */
 lf_completions *lf_completions_open(const lf_verbs *verbs, uint32_t capacity);
 /* Takes at most `room` completions, and returns how many: 0 if there are none. */
 int64_t lf_completions_poll(const lf_completions *completions, lf_completion *into, size_t room);
@@ -395,7 +412,8 @@ int64_t lf_completions_poll(const lf_completions *completions, lf_completion *in
 int64_t lf_completions_wait(const lf_completions *completions, lf_completion *into, size_t room,
                             int64_t timeout);
 
-enum { LF_NEXT = 0, LF_MESSAGES = 1 }; /* any completion; what was received, and what failed */
+/* Any completion; what was received, and what failed (of a stream not all: LF_NEXT is for those). */
+enum { LF_NEXT = 0, LF_MESSAGES = 1 };
 
 /* Before sleeping at the descriptor, for poll and epoll. It returns 1, and the descriptor becomes
  * readable when something completes or a queue pair ends: do not read it, poll. 0: there is
@@ -417,8 +435,16 @@ typedef struct lf_pair_options {
     uint32_t send_depth;              /* requests that may be under way; 0: 128 */
     uint32_t receive_depth;
     uint32_t inlined; /* the most bytes of lf_post_inline; 0: 1024 */
-    uint32_t reserved;
+    uint32_t flags;   /* LF_STREAM, or 0 */
 } lf_pair_options;
+
+/* A stream of bytes, over QPIP: what was sent has no borders, and the other end may be any socket of
+ * TCP. Rooms are filled one after another. One that is not full completes nevertheless with what has
+ * come, with LF_STAYS: it is not used up, and completes again with what follows, from `offset` on
+ * (the last time, it may be, with 0 bytes). So keep several posted: they are the window that the
+ * other side sees, and its end, too, comes only where there is room. LF_FLUSHED of a room says that
+ * the other side has sent all; it may still receive, until lf_pair_shutdown or lf_pair_close. */
+enum { LF_STREAM = 1 };
 
 /* Lets queue pairs connect. The place is a name over a node ("prices"), a port of STP ("7"), or
  * an address of QPIP and a port of TCP ("10.0.0.2:9000", "0.0.0.0:9000"). */
@@ -432,9 +458,20 @@ void lf_pair_listener_close(lf_pair_listener *listener);
  * other side: a timeout of 0 is of no use here. */
 lf_pair *lf_pair_connect(const lf_verbs *verbs, const char *place, const lf_pair_options *options,
                          int64_t timeout);
+/* Datagrams, over QPIP: a queue pair that is bound to an address of its own and a port
+ * ("10.0.0.2:9000", "0.0.0.0:9000"; port 0 takes any that is free), and not connected. What is
+ * posted says to whom it goes, and completions say who has sent what came. */
+lf_pair *lf_pair_bind(const lf_verbs *verbs, const char *place, const lf_pair_options *options);
+/* Where its ends are, over QPIP: what it is bound or connected to here, and who is connected to it.
+ * The version is 0 where that is nobody. */
+int lf_pair_local(const lf_pair *pair, lf_address *address);
+int lf_pair_remote(const lf_pair *pair, lf_address *address);
+/* Behind what was posted nothing more is sent, over QPIP, and the other side hears of that. What it
+ * still sends is received. */
+int lf_pair_shutdown(const lf_pair *pair);
 /* What completions call it. */
 uint64_t lf_pair_id(const lf_pair *pair);
-/* LF_OK while it is connected, LF_CLOSED when both sides have closed, or LF_LOST: lf_error. */
+/* LF_OK while it is connected or bound, LF_CLOSED when both sides have closed, or LF_LOST: lf_error. */
 int lf_pair_state(const lf_pair *pair);
 /* Ends it; what is under way is cancelled, so wait for your sends before. Over QPIP it waits up to
  * a second for the other side, which hears of it by TCP. */
@@ -451,7 +488,8 @@ enum { LF_SEND = 0, LF_RDMA_WRITE = 1, LF_RDMA_READ = 2, LF_ATOMIC = 3 };
 enum {
     LF_SILENT = 1,    /* completes only if it fails: the next that completes says that it is done */
     LF_IMMEDIATE = 2, /* a word goes along; a write with one uses up a receive of the other side */
-    LF_CONTINUES = 4  /* of completions: see there */
+    LF_CONTINUES = 4, /* of completions: see there */
+    LF_STAYS = 8
 };
 enum { LF_KEY = 32 }; /* bytes of a key */
 
@@ -469,12 +507,16 @@ typedef struct lf_work {
     uint64_t expected;    /* writes what it held before to its one part, little-endian */
     uint32_t function;    /* LF_LOAD and so on */
     uint32_t reserved;    /* 0 */
+    const lf_address *to; /* where a datagram goes */
 } lf_work;
 
 /* Posts a list; its requests are done in its order. `posted` (may be NULL) is how many are. */
 int lf_post_sends(const lf_pair *pair, const lf_work *list, size_t count, size_t *posted);
 /* Posts a message whose bytes are copied now: no memory has to be registered for them. */
 int lf_post_inline(const lf_pair *pair, uint64_t id, const void *bytes, size_t length);
+/* The same to this address, of a datagram. */
+int lf_post_inline_to(const lf_pair *pair, uint64_t id, const void *bytes, size_t length,
+                      const lf_address *to);
 
 /* Room for a message. */
 typedef struct lf_room {

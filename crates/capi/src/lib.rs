@@ -22,7 +22,7 @@ use error::{Failure, pointer};
 /// The version of what `landfall.h` declares.
 #[unsafe(no_mangle)]
 pub extern "C" fn lf_abi() -> u32 {
-    3
+    4
 }
 
 /// A node: see `landfall.h`.

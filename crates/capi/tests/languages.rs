@@ -376,7 +376,7 @@ fn the_c_programs_of_the_readme_compile() {
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let blocks = readme.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let programs: Vec<_> = blocks.filter(|block| block.starts_with("#include")).collect();
-    assert_eq!(programs.len(), 3);
+    assert_eq!(programs.len(), 4);
     for program in programs {
         let folder = TemporaryFolder::new("readme");
         let source = folder.path().join("first.c");
@@ -397,7 +397,7 @@ fn the_python_programs_of_the_readme_run() {
     let readme = std::fs::read_to_string(here().join("README.md")).unwrap();
     let blocks = readme.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let programs: Vec<_> = blocks.filter(|block| block.contains("assert ")).collect();
-    assert_eq!(programs.len(), 3);
+    assert_eq!(programs.len(), 4);
     for program in programs {
         let folder = TemporaryFolder::new("readme");
         let source = folder.path().join("program.py");

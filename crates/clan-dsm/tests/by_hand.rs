@@ -115,6 +115,34 @@ fn invariant_7_a_deposit_whose_link_is_gone_holds_nobody_up() {
     assert!(deposit(&mut nics, window).is_some());
 }
 
+/// The owner of memory that is gone cannot send for a while. Of what it refuses meanwhile it
+/// tells as much as may wait over a link; when that has been heard, it tells again.
+#[test]
+fn exceptions_are_not_told_more_often_than_anybody_listens() {
+    const MAY_WAIT: usize = 16;
+    let mut nics = [nic(1), nic(2)];
+    open(&mut nics);
+    let aperture = nics[1].expose(Area::new(RegionId::new(0, 0), 0, 4096)).unwrap();
+    let cookie = nics[1].cookie(aperture, Rights::Write).unwrap();
+    let window = nics[0].map(&cookie).unwrap();
+    nics[1].revoke(aperture).unwrap();
+    for (writes, told) in [(40, MAY_WAIT), (3, 3)] {
+        let refused = nics[1].stats().refused;
+        for n in 0..writes {
+            // Not neighbours: each is a packet of its own.
+            nics[0].write_word(NOW, window, 16 * n, 7).unwrap();
+            let bytes = frame(&mut nics[0]).expect("a frame for each");
+            assert_eq!(place(&mut nics[1], 0, &bytes), Ok(Placement::Consumed));
+            assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none(), "it goes nowhere");
+        }
+        assert_eq!(nics[1].stats().refused - refused, writes);
+        talk(&mut nics);
+        let heard = std::iter::from_fn(|| nics[0].poll_event());
+        let exceptions = heard.filter(|event| matches!(event, Event::Exception { .. })).count();
+        assert_eq!(exceptions, told, "{writes} writes were refused");
+    }
+}
+
 #[test]
 fn a_frame_that_comes_while_the_one_before_it_is_deposited_waits() {
     let (mut nics, window, _) = pair();

@@ -344,8 +344,16 @@ fn a_wire_that_damages_is_an_exception_and_never_a_deadlock() {
     assert!(told > 0, "nothing was damaged");
     for number in 0..4 {
         assert!(tree.host(number).waiting.is_empty(), "host {number} is stuck");
-        let came = tree.came(number, 3 - number as u16);
+        let from = 3 - number as u16;
+        let came = tree.came(number, from);
         assert!(!came.is_empty(), "nothing came to {number}");
+        // What came is as it was sent, in its place, and once.
+        let mut places = std::collections::BTreeSet::new();
+        for (at, word) in &tree.host(number).came {
+            let nth = at.word % 100;
+            assert_eq!(*word, (u64::from(from) << 32 | u64::from(nth)).to_le_bytes(), "{at:?}");
+            assert!(places.insert(at.word), "{at:?} came twice");
+        }
     }
 }
 

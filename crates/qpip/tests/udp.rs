@@ -192,7 +192,7 @@ fn fragments_survive_loss_reordering_and_repetition() {
         assert_eq!(world.await_completions(0, 100).len(), 100);
         world.run_for(Duration::from_secs(100));
         let got: Vec<_> = world.hosts[1].done.drain(..).collect();
-        assert!(got.len() > 30, "most arrive, some twice: {}", got.len());
+        assert!(got.len() > 50, "most arrive, some twice: {}", got.len());
         for done in got {
             assert_eq!(done.status, Status::Success);
             let place = at + done.id * 8_000;

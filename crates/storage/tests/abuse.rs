@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use landfall_storage::client::{Client, Error, Options};
+use landfall_storage::client::{Client, ConnectError, Error, Options};
 use landfall_storage::device::{BlockDevice, Fault, FileDevice, MemoryDevice, Volatile};
 use landfall_storage::server::{Offer, Server};
 use landfall_storage::{Errno, Replies};
@@ -53,7 +53,8 @@ fn a_withdrawn_export_is_gone_for_those_who_use_it_and_no_other() {
     assert!(server.withdraw("disk") && !server.withdraw("disk"));
     assert_eq!(errno(client.write(0, vec![2; 512]).wait().unwrap_err()), Errno::SHUTDOWN);
     assert_eq!(errno(client.read(0, vec![2; 512]).wait().unwrap_err()), Errno::SHUTDOWN);
-    assert!(Client::connect_tcp(address, &Options::export("disk")).is_err());
+    let gone = Client::connect_tcp(address, &Options::export("disk")).map(drop).unwrap_err();
+    assert!(matches!(gone, ConnectError::Negotiation(_)), "{gone}");
     other.write(0, vec![1; 512]).wait().unwrap();
 }
 

@@ -10,7 +10,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use landfall_storage::client::{Client, Error, Options, Pending, export_of, exports_of};
+use landfall_nbd::client::Failure;
+use landfall_storage::client::{
+    Client, ConnectError, Error, Options, Pending, export_of, exports_of,
+};
 use landfall_storage::device::{BlockDevice, Fault, MemoryDevice, Volatile};
 use landfall_storage::server::Offer;
 use landfall_storage::stream::Stream;
@@ -154,7 +157,10 @@ fn exports_are_listed_and_looked_at_without_being_used() {
     assert_eq!(names, ["disk", "other"]);
     let looked = export_of(stream(), &options).unwrap();
     assert_eq!((looked.export().size, looked.export().description.as_str()), (SIZE, "words"));
-    assert!(Client::connect_tcp(address, &Options::export("none")).is_err());
+    let none = Client::connect_tcp(address, &Options::export("none")).map(drop).unwrap_err();
+    let is_none =
+        |failure: &Failure| matches!(failure, Failure::NoSuchExport(name) if name == "none");
+    assert!(matches!(&none, ConnectError::Negotiation(why) if is_none(why)), "{none}");
 }
 
 /// A stream whose calls that send data return when they are told to, long after the data have

@@ -86,11 +86,15 @@ proptest! {
 #[test]
 fn a_read_only_file_is_not_written() {
     let folder = Folder::new();
-    let device = FileDevice::open(&folder.disk("disk.img", 4096), true).unwrap();
+    let path = folder.disk("disk.img", 4096);
+    let device = FileDevice::open(&path, true).unwrap();
     assert!(device.write(0, b"x").is_err());
     assert!(device.resize(0).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
     assert!(FileDevice::open(&folder.file(""), true).is_err(), "a folder is no device");
-    assert!(FileDevice::open(&folder.file("none"), true).is_err());
+    let none = FileDevice::open(&folder.file("none"), true).map(drop).unwrap_err();
+    assert_eq!(none.kind(), std::io::ErrorKind::NotFound, "{none}");
+    assert!(!folder.file("none").exists());
 }
 
 /// Others may make the file shorter: a read fails then, and nothing is made up.

@@ -227,7 +227,9 @@ fn bad_checksums_are_flagged() {
             packet
         })
         .collect();
+    assert!(!packets.is_empty());
     let Some(dissected) = dissect_datagrams(&packets) else { return };
+    assert_eq!(dissected.len(), packets.len());
     for packet in dissected {
         assert_eq!(packet.marks, [Refusal::BadChecksum], "{packet:?}");
         assert!(!packet.is_malformed, "{packet:?}");

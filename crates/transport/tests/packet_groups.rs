@@ -101,7 +101,9 @@ fn peers_stay_where_they_are_when_a_driver_of_the_group_goes() {
     let member = |station| PacketDriver::member_of([2, 0, 0, 0, 3, station], MEMBERS).unwrap();
     let left = (0..32).filter(|station| member(*station) != 0).count();
     hear(&mut drivers, &mut engines, 3 * left);
-    for (peer, seen) in seen_by_peer(&engines) {
+    let seen = seen_by_peer(&engines);
+    assert_eq!(seen.len(), left);
+    for (peer, seen) in seen {
         let station =
             (0..32).find(|nth| peer == format!("{:?}", Peer::Ethernet([2, 0, 0, 0, 3, *nth])));
         assert_eq!(seen, [(member(station.unwrap()) - 1, 3)], "{peer}");

@@ -211,7 +211,10 @@ fn displaced_units_change_places_without_loss() {
     };
     let (arrived, _, receiver, _) = carry(&message, 512, shifted, |_| {});
     assert_same(&arrived, &message);
-    assert!(receiver.counters().guessed_wrong > 0);
+    // The last one has no guess, where all come with one call.
+    let counters = receiver.counters();
+    assert_eq!(counters.guessed_right, 0, "{counters:?}");
+    assert!((29..=30).contains(&counters.guessed_wrong), "{counters:?}");
 }
 
 #[test]
@@ -240,8 +243,10 @@ fn senders_that_alternate_are_looked_at_first() {
         }
         turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == total);
     }
-    assert!(receiver.counters().peeks > 0);
-    assert!(receiver.counters().guessed_right > 0, "what was looked at lands right");
+    // Each but the first few, from which it learns that they alternate.
+    let counters = receiver.counters();
+    assert!(counters.peeks >= 70, "{counters:?}");
+    assert_eq!(counters.guessed_right, counters.peeks, "what was looked at lands right");
     let arrived = contents(&regions, target);
     let expected = pattern(1 << 20, 11);
     for n in 0..2 {

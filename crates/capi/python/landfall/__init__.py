@@ -25,7 +25,7 @@ __all__ = ["Client", "Closed", "Error", "Full", "Layout", "Lost", "Node", "Offer
            "OtherLayout", "Publisher", "Receiver", "Refused", "Sender", "Server", "Subscriber",
            "TimedOut", "TooLong"]
 
-_ABI = 3
+_ABI = 4
 
 
 def _library():

@@ -19,6 +19,7 @@ Handles may be used by several threads at once; completions of a queue are taken
 
 import contextlib
 import ctypes
+import ipaddress
 import weakref
 from typing import NamedTuple
 
@@ -38,7 +39,8 @@ READ, WRITE = 1, 2
 KEY = 32
 SENT, RECEIVED = range(2)
 DONE, LONGER, FLUSHED, GONE, NO_ANSWER, MEMORY_GONE, REMOTE_ACCESS, UNREACHABLE = range(8)
-_SILENT, _IMMEDIATE, _CONTINUES = 1, 2, 4
+_SILENT, _IMMEDIATE, _CONTINUES, _STAYS = 1, 2, 4, 8
+_STREAM = 1
 _SEND, _WRITE, _READ, _ATOMIC = range(4)
 
 
@@ -47,14 +49,35 @@ class _Qpip(ctypes.Structure):
                 ("reserved", _U32)]
 
 
+class _Address(ctypes.Structure):
+    _fields_ = [("ip", ctypes.c_ubyte * 16), ("port", ctypes.c_uint16),
+                ("version", ctypes.c_ubyte), ("reserved", ctypes.c_ubyte)]
+
+    @classmethod
+    def of(cls, address):
+        """Of a host and a port, as the module ``socket`` has them."""
+        ip = ipaddress.ip_address(address[0])
+        if not 0 <= address[1] < 65536:
+            raise ValueError(f"{address[1]} is no port")
+        return cls((ctypes.c_ubyte * 16)(*ip.packed), address[1], ip.version, 0)
+
+    def pair(self):
+        """Host and port; nothing where there is none."""
+        if self.version == 0:
+            return None
+        packed = bytes(self.ip)[:4 if self.version == 4 else 16]
+        return str(ipaddress.ip_address(packed)), self.port
+
+
 class _Completion(ctypes.Structure):
     _fields_ = [("id", _U64), ("pair", _U64), ("operation", _U32), ("status", _U32),
-                ("length", _U32), ("flags", _U32), ("immediate", _U32), ("reserved", _U32)]
+                ("length", _U32), ("flags", _U32), ("immediate", _U32), ("offset", _U32),
+                ("source", _Address)]
 
 
 class _Options(ctypes.Structure):
     _fields_ = [("sends", _P), ("receives", _P), ("shared", _P), ("send_depth", _U32),
-                ("receive_depth", _U32), ("inlined", _U32), ("reserved", _U32)]
+                ("receive_depth", _U32), ("inlined", _U32), ("flags", _U32)]
 
 
 class _Part(ctypes.Structure):
@@ -65,7 +88,7 @@ class _Work(ctypes.Structure):
     _fields_ = [("id", _U64), ("parts", ctypes.POINTER(_Part)), ("count", _U32),
                 ("operation", _U32), ("flags", _U32), ("immediate", _U32), ("key", _S),
                 ("at", _U64), ("operand", _U64), ("expected", _U64), ("function", _U32),
-                ("reserved", _U32)]
+                ("reserved", _U32), ("to", ctypes.POINTER(_Address))]
 
 
 class _Room(ctypes.Structure):
@@ -86,9 +109,12 @@ _declare([
     ("lf_pair_accept", _P, [_P, ctypes.POINTER(_Options), _T]),
     ("lf_pair_listener_close", None, [_P]),
     ("lf_pair_connect", _P, [_P, _S, ctypes.POINTER(_Options), _T]),
+    ("lf_pair_bind", _P, [_P, _S, ctypes.POINTER(_Options)]),
+    ("lf_pair_local", _INT, [_P, ctypes.POINTER(_Address)]),
+    ("lf_pair_remote", _INT, [_P, ctypes.POINTER(_Address)]), ("lf_pair_shutdown", _INT, [_P]),
     ("lf_pair_id", _U64, [_P]), ("lf_pair_state", _INT, [_P]), ("lf_pair_close", None, [_P]),
     ("lf_post_sends", _INT, [_P, ctypes.POINTER(_Work), _SIZE, ctypes.POINTER(_SIZE)]),
-    ("lf_post_inline", _INT, [_P, _U64, _P, _SIZE]),
+    ("lf_post_inline_to", _INT, [_P, _U64, _P, _SIZE, ctypes.POINTER(_Address)]),
     ("lf_post_receives", _INT, [_P, ctypes.POINTER(_Room), _SIZE, ctypes.POINTER(_SIZE)]),
     ("lf_shared_receives_open", _P, [_P, _P, _U32]),
     ("lf_shared_receives_post", _INT,
@@ -115,8 +141,14 @@ class Completion(NamedTuple):
     status: int
     length: int
     immediate: int | None
-    # Over QPIP: the message goes on in the next room.
+    # Over QPIP: the message goes on in the next room. It says nothing of a stream.
     continues: bool
+    # Of a stream: the room is not used up. It completes again with what follows.
+    stays: bool = False
+    # Of a stream: where in its room the bytes that came begin.
+    offset: int = 0
+    # Who has sent a datagram: host and port.
+    source: tuple | None = None
 
     @property
     def text(self):
@@ -131,12 +163,13 @@ class Completion(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A message of these parts."""
+    """A message of these parts; a datagram goes to a host and a port."""
 
     id: int
     parts: list
     immediate: int | None = None
     silent: bool = False
+    to: tuple | None = None
     operation = _SEND
 
 
@@ -203,6 +236,9 @@ def _work(place, one, used, uses):
     place.parts = _parts(one.parts, used, uses, one.operation in (_READ, _ATOMIC))
     place.flags = (_SILENT if one.silent else 0) | (0 if immediate is None else _IMMEDIATE)
     place.immediate = immediate or 0
+    to = getattr(one, "to", None)
+    if to is not None:
+        place.to = ctypes.pointer(_Address.of(to))
     if one.operation != _SEND:
         # A string of C would end at its first zero: the buffer is held beside it.
         key = ctypes.create_string_buffer(_key_of(one.key, KEY), KEY)
@@ -291,30 +327,39 @@ class Verbs(_Shared):
         address of QPIP with a port (``"10.0.0.2:9000"``)."""
         return Listener(self._call(_lib.lf_pair_listen, str(place).encode()) or _fail(), self)
 
-    def connect(self, place, sends, receives=None, shared=None, timeout=None, **depths):
-        """Connects to such a place; of STP it is ``"HOST:PORT/7"``, where ``PORT`` is of UDP."""
-        pair = _connected(lambda options: self._call(
+    def connect(self, place, sends, receives=None, shared=None, timeout=None, **options):
+        """Connects to such a place; of STP it is ``"HOST:PORT/7"``, where ``PORT`` is of UDP. With
+        ``stream``, over QPIP, it is a stream of bytes, and the other end any socket of TCP."""
+        pair = _opened(lambda options: self._call(
             _lib.lf_pair_connect, place.encode(), options, _timeout(timeout)),
-            sends, receives, shared, **depths)
+            sends, receives, shared, **options)
+        return Pair(pair, self, sends, receives, shared)
+
+    def bind(self, place, sends, receives=None, shared=None, **options):
+        """Datagrams, over QPIP: bound to an address and a port, where 0 is any that is free."""
+        pair = _opened(lambda options: self._call(_lib.lf_pair_bind, place.encode(), options),
+                       sends, receives, shared, **options)
         return Pair(pair, self, sends, receives, shared)
 
 
-def _connected(call, sends, receives, shared, send_depth=0, receive_depth=0, inlined=0):
+def _opened(call, sends, receives, shared, send_depth=0, receive_depth=0, inlined=0, stream=False):
     with_room = shared._call if shared is not None else lambda call: call(None)
     receives = sends if receives is None else receives
     return sends._call(lambda sends: receives._call(lambda receives: with_room(
         lambda shared: call(ctypes.byref(_Options(
-            sends, receives, shared, send_depth, receive_depth, inlined, 0)))))) or _fail()
+            sends, receives, shared, send_depth, receive_depth, inlined,
+            _STREAM if stream else 0)))))) or _fail()
 
 
 class Listener(_Shared):
     _close = staticmethod(_lib.lf_pair_listener_close)
 
-    def accept(self, sends, receives=None, shared=None, timeout=None, **depths):
+    def accept(self, sends, receives=None, shared=None, timeout=None, **options):
         """The next queue pair that has connected. What it sends and receives completes in these
-        queues; ``send_depth``, ``receive_depth`` and ``inlined`` are its bounds."""
-        pair = _connected(lambda options: self._call(
-            _lib.lf_pair_accept, options, _timeout(timeout)), sends, receives, shared, **depths)
+        queues; ``send_depth``, ``receive_depth`` and ``inlined`` are its bounds. ``stream`` as of
+        ``Verbs.connect``."""
+        pair = _opened(lambda options: self._call(
+            _lib.lf_pair_accept, options, _timeout(timeout)), sends, receives, shared, **options)
         return Pair(pair, self._keeps[0], sends, receives, shared)
 
 
@@ -333,11 +378,12 @@ class Completions(_Shared):
         found = _check(self._call(function, into, most, *arguments))
         for one in into[:found]:
             under_way = self._under_way.get((one.pair, one.operation))
-            if under_way is not None:
+            if under_way is not None and not one.flags & _STAYS:
                 under_way.done(one.id, one.operation == SENT)
         return [Completion(one.id, one.pair, one.operation, one.status, one.length,
                            one.immediate if one.flags & _IMMEDIATE else None,
-                           bool(one.flags & _CONTINUES))
+                           bool(one.flags & _CONTINUES), bool(one.flags & _STAYS), one.offset,
+                           one.source.pair())
                 for one in into[:found]]
 
     def poll(self, most=16):
@@ -420,14 +466,35 @@ class Pair(_Shared):
         An error has ``posted``: how many are."""
         return _post(self, _lib.lf_post_sends, _Work, _work, requests, self._sent)
 
-    def post_send(self, id, *parts, immediate=None, silent=False):
-        """Posts a message. A silent one completes only if it fails."""
-        self.post_all([Send(id, parts, immediate, silent)])
+    @property
+    def local(self):
+        """What it is bound or connected to here, over QPIP: host and port."""
+        return self._end(_lib.lf_pair_local)
 
-    def post_inline(self, id, message):
+    @property
+    def remote(self):
+        """Who is connected to it, over QPIP."""
+        return self._end(_lib.lf_pair_remote)
+
+    def _end(self, function):
+        address = _Address()
+        _check(self._call(function, ctypes.byref(address)))
+        return address.pair()
+
+    def shutdown(self):
+        """Behind what was posted nothing more is sent, over QPIP. What the other side still sends
+        is received."""
+        _check(self._call(_lib.lf_pair_shutdown))
+
+    def post_send(self, id, *parts, immediate=None, silent=False, to=None):
+        """Posts a message. A silent one completes only if it fails."""
+        self.post_all([Send(id, parts, immediate, silent, to)])
+
+    def post_inline(self, id, message, to=None):
         """Posts a message whose bytes are copied now, of whatever has the buffer protocol."""
         message = _Bytes(message)
-        _check(self._call(_lib.lf_post_inline, id, message.address, message.length))
+        to = None if to is None else ctypes.byref(_Address.of(to))
+        _check(self._call(_lib.lf_post_inline_to, id, message.address, message.length, to))
 
     def post_receive(self, id, *parts):
         """Posts room for a message."""

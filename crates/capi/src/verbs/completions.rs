@@ -13,6 +13,7 @@ use landfall::verbs::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::address::Address;
 use super::pair::{Open, post_each, tell};
 use super::work::Room;
 use super::{Any, OF_ANOTHER, Verbs, each};
@@ -31,11 +32,13 @@ pub struct Completion {
     length: u32,
     flags: u32,
     immediate: u32,
-    reserved: u32,
+    offset: u32,
+    from: Address,
 }
 
 const IMMEDIATE: u32 = 2;
 const CONTINUES: u32 = 4;
+const STAYS: u32 = 8;
 
 impl From<&verbs::Completion> for Completion {
     fn from(done: &verbs::Completion) -> Self {
@@ -50,9 +53,12 @@ impl From<&verbs::Completion> for Completion {
             },
             status: number_of_status(done.status),
             length: done.len,
-            flags: flag(done.immediate.is_some(), IMMEDIATE) | flag(continues, CONTINUES),
+            flags: flag(done.immediate.is_some(), IMMEDIATE)
+                | flag(continues, CONTINUES)
+                | flag(!done.ends_request, STAYS),
             immediate: done.immediate.unwrap_or_default(),
-            reserved: 0,
+            offset: done.offset,
+            from: done.from.map(Address::from).unwrap_or_default(),
         }
     }
 }

@@ -2,20 +2,20 @@
 
 use std::ffi::c_char;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Instant;
 
 use landfall::clan::Error;
 use landfall::clan::shared::{Offer, SharedNode};
-use landfall::qpip::{self, Mapping};
+use landfall::qpip::{self, Mapping, Service};
 use landfall::stp::Listener;
 use landfall::verbs::clan::Half;
 use landfall::verbs::software::QueuePairOptions;
 use landfall::verbs::{clan as over_clan, stp as over_stp};
 
+use super::address::socket;
 use super::completions::{CompletionState, Completions, SharedReceives, SharedRoom, with_both};
-use super::pair::{Ends, Pair};
+use super::pair::{Ends, Pair, Places};
 use super::{Any, OF_ANOTHER, Verbs, qpip::Host};
 use crate::error::{Failure, pointer};
 use crate::stp::{Until, WaitContext};
@@ -31,8 +31,12 @@ pub struct PairOptions {
     send_depth: u32,
     receive_depth: u32,
     inlined: u32,
-    reserved: u32,
+    flags: u32,
 }
+
+const STREAM: u32 = 1;
+const MESSAGES: Service = Service::Tcp(Mapping::Message);
+const OF_QPIP: Failure = Failure::Invalid("only QPIP has streams and datagrams");
 
 /// The same, checked.
 struct Wanted<'a> {
@@ -40,6 +44,7 @@ struct Wanted<'a> {
     receives: &'a Arc<CompletionState>,
     room: Option<&'a Arc<SharedRoom>>,
     options: QueuePairOptions,
+    service: Service,
 }
 
 /// Bounds of what one queue pair takes.
@@ -63,7 +68,10 @@ impl PairOptions {
         let or = |given: u32, usual: u32| if given == 0 { usual } else { given };
         let (sends_of, receives_of) =
             (or(self.send_depth, usual.sends), or(self.receive_depth, usual.receives));
-        if self.reserved != 0 || sends_of.max(receives_of) > MOST_REQUESTS {
+        if self.flags & !STREAM != 0 {
+            return Err(Failure::Invalid("a flag is not known"));
+        }
+        if sends_of.max(receives_of) > MOST_REQUESTS {
             return Err(Failure::Invalid("a queue pair has at most 65,536 requests each way"));
         }
         if self.inlined > MOST_INLINE {
@@ -71,18 +79,29 @@ impl PairOptions {
         }
         let inline = or(self.inlined, 1024) as usize;
         let options = QueuePairOptions { sends: sends_of, receives: receives_of, inline };
-        Ok(Wanted { sends, receives, room, options })
+        let is_stream = self.flags & STREAM != 0;
+        let service = if is_stream { Service::Tcp(Mapping::Stream) } else { MESSAGES };
+        Ok(Wanted { sends, receives, room, options, service })
     }
 }
 
 impl Wanted<'_> {
     fn places(&self) -> Places {
         let queues = [self.sends, self.receives].map(Arc::clone);
-        Places { queues, room: self.room.cloned() }
+        let ends_with_peer = self.service == MESSAGES;
+        Places { queues, _room: self.room.cloned(), ends_with_peer }
+    }
+
+    /// Has this carrier queue pairs like it?
+    fn check<S, C, Q>(&self, carrier: &Any<S, C, Q>) -> Result<(), Failure> {
+        match (carrier, self.service) {
+            (Any::Qpip(_), _) | (_, MESSAGES) => Ok(()),
+            _ => Err(OF_QPIP),
+        }
     }
 
     fn pair(&self, ends: Ends) -> Pair {
-        self.places().pair(ends)
+        Pair::new(ends, self.places())
     }
 
     fn over_stp(&self, connection: &landfall::stp::Connection) -> Result<Pair, Failure> {
@@ -127,6 +146,7 @@ impl Wanted<'_> {
             receive_depth: receives,
             inline: inline as u32,
             tells: true,
+            service: self.service,
             ..qpip::QueuePairOptions::tcp(Mapping::Message)
         };
         with_both([self.sends, self.receives], |sends, receives| {
@@ -146,12 +166,6 @@ impl Wanted<'_> {
     }
 }
 
-impl Places {
-    fn pair(self, ends: Ends) -> Pair {
-        Pair::new(ends, self.queues, self.room)
-    }
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -168,13 +182,6 @@ struct Waiting {
     listener: qpip::Listener,
     /// Where requests of the one that is offered complete. It is locked by the thread that accepts.
     offered: Mutex<Option<Places>>,
-}
-
-/// Where requests complete, and whose room there is.
-#[derive(Clone, Debug)]
-struct Places {
-    queues: [Arc<CompletionState>; 2],
-    room: Option<Arc<SharedRoom>>,
 }
 
 /// See `landfall.h`.
@@ -207,10 +214,6 @@ fn port(text: &str) -> Result<u16, Failure> {
     text.parse().map_err(|_| Failure::Invalid("a port of STP is a number of 0 to 65535"))
 }
 
-fn socket(text: &str) -> Result<SocketAddr, Failure> {
-    text.parse().map_err(|_| Failure::Invalid("an address of QPIP is like 10.0.0.2:9000"))
-}
-
 /// See `landfall.h`.
 ///
 /// # Safety
@@ -224,6 +227,7 @@ pub unsafe extern "C" fn lf_pair_accept(
     pointer(|| {
         // SAFETY: the caller's promise.
         let (listener, wanted) = unsafe { (shared(listener)?, shared(options)?.wanted()?) };
+        wanted.check(&listener.0)?;
         let until = Until::new(timeout);
         match &listener.0 {
             Any::Stp((listener, context)) => {
@@ -291,7 +295,7 @@ impl Waiting {
         };
         let pair = accepted.ok_or(Failure::TimedOut)??;
         let places = offered.take().unwrap_or_else(|| wanted.places());
-        Ok(places.pair(Any::Qpip(pair)))
+        Ok(Pair::new(Any::Qpip(pair), places))
     }
 }
 
@@ -321,6 +325,7 @@ pub unsafe extern "C" fn lf_pair_connect(
         let (verbs, place) = unsafe { (shared(verbs)?, text(place)?) };
         // SAFETY: the caller's promise.
         let wanted = unsafe { shared(options)?.wanted() }?;
+        wanted.check(&verbs.0)?;
         let until = Until::new(timeout);
         match &verbs.0 {
             Any::Stp(context) => {
@@ -346,6 +351,34 @@ pub unsafe extern "C" fn lf_pair_connect(
                 Ok(wanted.pair(Any::Qpip(pair)))
             }
         }
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_pair_bind(
+    verbs: *const Verbs,
+    place: *const c_char,
+    options: *const PairOptions,
+) -> *mut Pair {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let (verbs, place) = unsafe { (shared(verbs)?, text(place)?) };
+        // SAFETY: the caller's promise.
+        let mut wanted = unsafe { shared(options)?.wanted() }?;
+        let Any::Qpip(host) = &verbs.0 else {
+            return Err(OF_QPIP);
+        };
+        if wanted.service != MESSAGES {
+            return Err(Failure::Invalid("a queue pair for datagrams is no stream"));
+        }
+        wanted.service = Service::Udp;
+        let mut pair = wanted.over_qpip(host)?;
+        pair.bind(socket(place)?)?;
+        Ok(wanted.pair(Any::Qpip(pair)))
     })
 }
 

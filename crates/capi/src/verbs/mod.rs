@@ -3,6 +3,7 @@
 //! What each carrier has one of is an `Any`; a call is written once over its three, by
 //! `each`, where their traits have the same words.
 
+pub mod address;
 pub mod completions;
 pub mod connecting;
 pub mod pair;
@@ -15,6 +16,7 @@ use std::ffi::c_char;
 
 use landfall::clan::shared::SharedNode;
 
+pub use address::Address;
 pub use completions::Completions;
 pub use qpip::QpipConfig;
 pub use region::Region;

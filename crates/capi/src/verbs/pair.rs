@@ -1,17 +1,19 @@
 //! Queue pairs: what is posted to them, and what they share.
 
 use std::ffi::c_void;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use landfall::clan::shared::SharedNode;
 use landfall::qpip;
 use landfall::stp::RemoteRights;
-use landfall::verbs::{PartlyPosted, QueuePair, ReceiveRequest, SendRequest, clan, stp};
+use landfall::verbs::{PartlyPosted, Phase, QueuePair, ReceiveRequest, SendRequest, clan, stp};
 
+use super::address::{Address, give_address};
 use super::completions::{CompletionState, SharedRoom, number_of, state_of};
 use super::region::{PartOf, Region};
-use super::work::{KEY, Key, Room, Work, written};
+use super::work::{KEY, Key, Room, Work, destination, written};
 use super::{Any, each};
 use crate::error::{Failure, code};
 use crate::{bytes, bytes_mut, elements, shared};
@@ -23,8 +25,17 @@ pub(super) type Ends = Any<stp::QueuePair, clan::QueuePair<SharedNode>, qpip::Qu
 pub struct Pair {
     pair: Arc<Mutex<Open>>,
     // They outlive it, in whatever order C closes them.
-    queues: [Arc<CompletionState>; 2],
-    _room: Option<Arc<SharedRoom>>,
+    places: Places,
+}
+
+/// Where requests of a queue pair complete, and whose room there is.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    pub(super) queues: [Arc<CompletionState>; 2],
+    /// It outlives what takes from it.
+    pub(super) _room: Option<Arc<SharedRoom>>,
+    /// The other side's end of it is this one's, too: each ends its half of a stream by itself.
+    pub(super) ends_with_peer: bool,
 }
 
 #[derive(Debug)]
@@ -38,20 +49,16 @@ const NOT_REACHED: Failure =
     Failure::Invalid("QPIP sends and receives: it reaches no memory of the other side");
 
 impl Pair {
-    pub(super) fn new(
-        ends: Ends,
-        queues: [Arc<CompletionState>; 2],
-        room: Option<Arc<SharedRoom>>,
-    ) -> Self {
+    pub(super) fn new(ends: Ends, places: Places) -> Self {
         let id = each!(&ends, pair => number_of(QueuePair::id(pair)));
-        let finishes = matches!(ends, Any::Qpip(_));
+        let finishes = matches!(ends, Any::Qpip(_)) && places.ends_with_peer;
         let pair = Arc::new(Mutex::new(Open { ends, shares: Vec::new() }));
         if finishes {
-            for queue in &queues {
+            for queue in &places.queues {
                 queue.finishing().insert(id, Arc::downgrade(&pair));
             }
         }
-        Self { pair, queues, _room: room }
+        Self { pair, places }
     }
 
     fn id(&self) -> u64 {
@@ -83,11 +90,11 @@ fn progress(posted: Result<(), PartlyPosted>, all: usize) -> Progress {
     }
 }
 
-/// The parts of all before the first that are wrong, and what is wrong.
-fn parts_of<R, P>(
+/// What all before the first that is wrong name, and what is wrong.
+fn named_by<R, P>(
     list: &[R],
-    parts: impl Fn(&R) -> Result<Vec<P>, Failure>,
-) -> (Vec<Vec<P>>, Result<(), Failure>) {
+    parts: impl Fn(&R) -> Result<P, Failure>,
+) -> (Vec<P>, Result<(), Failure>) {
     let mut found = Vec::with_capacity(list.len());
     let result = list.iter().try_for_each(|one| {
         found.push(parts(one)?);
@@ -102,9 +109,9 @@ fn parts_of<R, P>(
 /// What the list points to is what the header asks for.
 unsafe fn post_sends<Q: QueuePair<Part: PartOf>>(pair: &mut Q, list: &[Work]) -> Progress {
     // SAFETY: the caller's promise.
-    let (parts, rest) = parts_of(list, |one: &Work| unsafe { one.parts() });
+    let (named, rest) = named_by(list, |one: &Work| unsafe { Ok((one.parts()?, one.to()?)) });
     let requests: Vec<SendRequest<'_, _>> =
-        list.iter().zip(&parts).map(|(one, parts)| one.send(parts)).collect();
+        list.iter().zip(&named).map(|(one, (parts, to))| one.send(parts, *to)).collect();
     let (posted, result) = progress(pair.post_sends(&requests), requests.len());
     (posted, result.and(rest))
 }
@@ -115,7 +122,7 @@ unsafe fn post_sends<Q: QueuePair<Part: PartOf>>(pair: &mut Q, list: &[Work]) ->
 /// What the list points to is what the header asks for.
 unsafe fn post_receives<Q: QueuePair<Part: PartOf>>(pair: &mut Q, list: &[Room]) -> Progress {
     // SAFETY: the caller's promise.
-    let (parts, rest) = parts_of(list, |one: &Room| unsafe { one.parts() });
+    let (parts, rest) = named_by(list, |one: &Room| unsafe { one.parts() });
     let requests: Vec<ReceiveRequest<'_, _>> =
         list.iter().zip(&parts).map(|(one, parts)| one.request(parts)).collect();
     let (posted, result) = progress(pair.post_receives(&requests), requests.len());
@@ -275,10 +282,28 @@ pub unsafe extern "C" fn lf_post_inline(
     from: *const c_void,
     length: usize,
 ) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { lf_post_inline_to(pair, id, from, length, std::ptr::null()) }
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_post_inline_to(
+    pair: *const Pair,
+    id: u64,
+    from: *const c_void,
+    length: usize,
+    to: *const Address,
+) -> i32 {
     code(|| {
         // SAFETY: the caller's promise.
         let (pair, from) = unsafe { (shared(pair)?, bytes(from.cast(), length)?) };
-        each!(&mut pair.open().ends, pair => Ok(QueuePair::post_inline(pair, id, from, None)?))
+        // SAFETY: the caller's promise.
+        let to = unsafe { destination(to) }?;
+        each!(&mut pair.open().ends, pair => Ok(QueuePair::post_inline(pair, id, from, to)?))
     })
 }
 
@@ -340,6 +365,62 @@ pub unsafe extern "C" fn lf_pair_state(pair: *const Pair) -> i32 {
 /// # Safety
 /// What the header asks for.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_pair_shutdown(pair: *const Pair) -> i32 {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let pair = unsafe { shared(pair) }?;
+        match &mut pair.open().ends {
+            Any::Qpip(pair) => Ok(pair.shutdown()?),
+            _ => Err(Failure::Invalid("only a queue pair of QPIP ends in halves: close it")),
+        }
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_pair_local(pair: *const Pair, address: *mut Address) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { end_of(pair, address, qpip::QueuePair::local_address) }
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_pair_remote(pair: *const Pair, address: *mut Address) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { end_of(pair, address, qpip::QueuePair::remote_address) }
+}
+
+/// Where one end of a queue pair is.
+///
+/// # Safety
+/// What the header asks for.
+unsafe fn end_of(
+    pair: *const Pair,
+    into: *mut Address,
+    end: impl FnOnce(&qpip::QueuePair) -> Option<SocketAddr>,
+) -> i32 {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let pair = unsafe { shared(pair) }?;
+        let Any::Qpip(pair) = &pair.open().ends else {
+            return Err(Failure::Invalid("only a queue pair of QPIP has addresses"));
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give_address(end(pair), into) }
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn lf_pair_close(pair: *mut Pair) {
     let _ = code(|| {
         if pair.is_null() {
@@ -348,12 +429,14 @@ pub unsafe extern "C" fn lf_pair_close(pair: *mut Pair) {
         // SAFETY: it came from a box, and the rest is the caller's promise.
         let pair = unsafe { Box::from_raw(pair) };
         let id = pair.id();
-        for queue in &pair.queues {
+        for queue in &pair.places.queues {
             queue.finishing().remove(&id);
         }
         let mut open = pair.open();
         open.finish();
-        if let Any::Qpip(pair) = &open.ends {
+        if let Any::Qpip(pair) = &open.ends
+            && pair.phase() != Phase::Idle
+        {
             // The process may end after this: the other side is to hear of it before.
             let _ = pair.closed().wait_for(FINISH);
         }

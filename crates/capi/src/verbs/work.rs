@@ -1,10 +1,13 @@
 //! Requests, as C writes them.
 
+use std::net::SocketAddr;
+
 use landfall::verbs::{
     AtomicRequest, PostError, RdmaQueuePair, RdmaRequest, ReceiveRequest, SendRequest,
     WordFunction, clan, stp,
 };
 
+use super::address::Address;
 use super::region::{PartOf, Region, range};
 use crate::error::Failure;
 use crate::{bytes, elements, shared};
@@ -34,6 +37,7 @@ pub struct Work {
     expected: u64,
     function: u32,
     reserved: u32,
+    to: *const Address,
 }
 
 /// Room for what comes: see `landfall.h`.
@@ -95,6 +99,15 @@ impl Room {
     }
 }
 
+/// Where a datagram goes: null where its queue pair is connected.
+///
+/// # Safety
+/// It is null, or points to an address that does not change meanwhile.
+pub(super) unsafe fn destination(to: *const Address) -> Result<Option<SocketAddr>, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { to.as_ref() }.map(Address::socket).transpose()
+}
+
 const SILENT: u32 = 1;
 const IMMEDIATE: u32 = 2;
 
@@ -121,9 +134,18 @@ impl Work {
         self.flags & SILENT == 0
     }
 
-    pub(super) fn send<'a, P>(&self, from: &'a [P]) -> SendRequest<'a, P> {
+    /// Where its datagram goes.
+    ///
+    /// # Safety
+    /// Its pointers are what the header asks for.
+    pub(super) unsafe fn to(&self) -> Result<Option<SocketAddr>, Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { destination(self.to) }
+    }
+
+    pub(super) fn send<'a, P>(&self, from: &'a [P], to: Option<SocketAddr>) -> SendRequest<'a, P> {
         let (is_signaled, immediate) = (self.is_signaled(), self.immediate());
-        SendRequest { is_signaled, immediate, ..SendRequest::new(self.id, from) }
+        SendRequest { id: self.id, from, to, is_signaled, immediate }
     }
 
     /// Posts one that reaches memory of the other side.
@@ -138,6 +160,9 @@ impl Work {
         let key = Q::Key::read(unsafe { bytes(self.key, KEY) }?)?;
         let (id, at, is_signaled) = (self.id, self.at, self.is_signaled());
         let immediate = self.immediate();
+        if !self.to.is_null() {
+            return Err(Failure::Invalid("only a datagram is sent to an address"));
+        }
         let request = RdmaRequest { id, local, key, at, is_signaled, immediate };
         let posted = match (self.operation, local, immediate) {
             (1, ..) => pair.post_write(&request),

@@ -1,6 +1,7 @@
 //! Queue pairs over each carrier, between programs in C, Python and Rust.
 
 mod in_rust;
+mod sockets;
 
 use std::path::Path;
 use std::process::Command;

@@ -449,8 +449,24 @@ mod tests {
             }
         }
 
+        /// A command with one of its bytes changed: it is another one, to the last bit, or none.
         #[test]
-        fn whatever_is_read_is_written_alike(slot in 0u16..14, bytes: [[u8; 8]; 12], len in 0usize..=96) {
+        fn whatever_is_read_is_written_alike(
+            command in any_command(), at: prop::sample::Index, flip in 1u8..,
+        ) {
+            let (address, written) = command.encode(HostId::default());
+            let mut parameters = written.to_vec();
+            let at = at.index(parameters.len());
+            parameters[at] ^= flip;
+            if let Ok(other) = Command::parse(&address, &parameters) {
+                prop_assert_ne!(other, command);
+                let (again, written) = other.encode(HostId::default());
+                prop_assert_eq!((again, &written[..]), (address, &parameters[..]));
+            }
+        }
+
+        #[test]
+        fn any_parameters_are_read_or_refused(slot in 0u16..14, bytes: [[u8; 8]; 12], len in 0usize..=96) {
             let parameters = &bytes.as_flattened()[..len];
             let (any, _) = Command::Barrier { number: 0 }.encode(HostId::default());
             let address = Address { slot, word: len as u32, ..any };

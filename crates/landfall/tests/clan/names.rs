@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clan_dsm::Error as EngineError;
 use clan_dsm::discovery::{Announcement, MAX_DATAGRAM, Message};
 use landfall::clan::layer::queue::{Config, Receiver, Sender};
 use landfall::clan::layer::{publish, stream};
@@ -107,7 +108,10 @@ fn a_name_is_asked_for_over_a_link_and_answered_or_refused() {
     });
     let offer = here.offer("prices").unwrap();
     assert!(matches!(here.offer("prices"), Err(Error::BadConfig(_))), "it is taken");
-    assert!(here.offer("").is_err() && here.offer(&"x".repeat(65)).is_err());
+    for name in [String::new(), "x".repeat(65)] {
+        let offered = here.offer(&name).map(drop);
+        assert!(matches!(offered, Err(Error::BadConfig(_))), "{offered:?}");
+    }
     let found = waiting.join().unwrap().unwrap();
     assert_eq!((found.host(), offer.name()), (here.host(), "prices"));
 
@@ -356,6 +360,7 @@ fn a_lawless_asker_spoils_its_own_question_only() {
     let asking = thread::spawn(move || found.ask(b"me", soon()));
     offer.accept(soon()).unwrap().answer(b"you").unwrap();
     assert_eq!(asking.join().unwrap().unwrap(), b"you");
-    assert!(here.endpoint(Some(NAME_PORT)).is_err(), "the port is taken");
+    let taken = here.endpoint(Some(NAME_PORT)).map(drop);
+    assert!(matches!(taken, Err(Error::Engine(EngineError::Taken))), "{taken:?}");
     drop::<Node>(there);
 }

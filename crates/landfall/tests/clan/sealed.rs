@@ -232,6 +232,8 @@ fn a_preshared_key_links_those_who_have_it() {
     let stranger = with(3, 2);
     let soon_over = Some(Instant::now() + Duration::from_millis(300));
     assert!(stranger.link(here.local().unwrap()).unwrap().wait_up(soon_over).is_err());
+    let stats = here.stats();
+    assert!(stats.links == 1 && stats.seal.failed > 0, "it tried, and failed: {stats:?}");
 }
 
 #[test]

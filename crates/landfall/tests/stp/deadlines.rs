@@ -62,7 +62,8 @@ fn connections_are_weighed_and_preferred() {
     assert!(message.iter().all(|byte| *byte == 1));
     sending.wait().unwrap();
     far.abort();
-    assert!(far.closed().is_err());
+    let ended = far.closed();
+    assert!(matches!(ended, Err(Error::Closed { why: Some(_) })), "{ended:?}");
 }
 
 #[test]

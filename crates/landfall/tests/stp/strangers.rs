@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{PORT, loopback};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
-use landfall::stp::{Config, Memory, Peer, RemoteRights};
+use landfall::stp::{Config, Error, Memory, Peer, RemoteRights};
 use landfall_testbed::offload::send_in_batches;
 use stp_core::wire::message::{ClearToSend, Granted, Ids, Offer, Question, State};
 use stp_core::wire::proof::{self, Secret, Secrets};
@@ -137,7 +137,8 @@ fn memory_comes_back_from_a_peer_that_ends_all_at_once() {
         let region = server.register(Memory::zeroed(4096)).unwrap();
         let exposed = connection.region_request().unwrap();
         let exposed = exposed.expose(&region.whole(), RemoteRights::ALL).unwrap();
-        assert!(connection.closed().is_err(), "it was aborted");
+        let ended = connection.closed();
+        assert!(matches!(ended, Err(Error::Closed { why: Some(_) })), "{ended:?}");
         peer.join().unwrap();
         drop(exposed);
         let (tell, told) = std::sync::mpsc::channel();
@@ -209,7 +210,9 @@ fn a_stranger_with_the_key_neither_joins_nor_aborts() {
     });
     assert_eq!(connection.links().len(), 2);
     second.say(&abort);
-    assert!(connection.closed().is_err(), "its owner aborts it, from either address");
+    // Its owner aborts it, from either address.
+    let ended = connection.closed();
+    assert!(matches!(ended, Err(Error::Closed { why: Some(_) })), "{ended:?}");
     own.ask();
     assert_eq!(own_end.links().len(), 1, "the stranger's own one is left alone");
 }

@@ -170,21 +170,26 @@ mod tests {
     fn who_looks_in_vain_looks_for_less_and_less() {
         let patience = Patience::new();
         let mut looks = 0;
-        for _ in 0..20 {
+        let mut look = |patience: &Patience| {
             assert!(!patience.look_for(None, || {
                 looks += 1;
                 false
             }));
+            (looks, patience.nanoseconds.load(Ordering::Relaxed))
+        };
+        let mut before = (0, FIRST_NS);
+        while !patience.is_spent() {
+            let after = look(&patience);
+            assert!(after.0 > before.0 && after.1 == before.1 / 2, "{before:?}, {after:?}");
+            before = after;
         }
-        let before = looks;
-        assert!(!patience.look_for(None, || {
-            looks += 1;
-            false
-        }));
-        assert_eq!(looks, before, "it was worth nothing");
+        let in_vain = TRY_AGAIN / 4;
+        for _ in 0..in_vain {
+            assert_eq!(look(&patience), before, "it was worth nothing");
+        }
         // But it is tried again, and then worth it.
-        let came = (0..=TRY_AGAIN).filter(|_| patience.look_for(None, || true)).count();
-        assert!(came > 0);
+        let tries = (0..=TRY_AGAIN).position(|_| patience.look_for(None, || true));
+        assert_eq!(tries, Some((TRY_AGAIN - in_vain) as usize));
         assert!(patience.look_for(None, || true));
     }
 

@@ -77,11 +77,30 @@ mod tests {
             prop_assert_eq!(ProcessName::parse(&name.to_bytes()), Some(name));
         }
 
+        /// One byte of a name is another: it is that of another process, or of nobody.
         #[test]
-        fn any_other_name_is_refused_or_is_one(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Some(name) = ProcessName::parse(&bytes) {
-                prop_assert_eq!(&name.to_bytes()[..], &bytes[..]);
+        fn any_other_name_is_refused_or_is_one(
+            process: u32, start: u64, namespace: u64, at in 0..ProcessName::LEN,
+            byte in prop_oneof![prop::sample::select(&b"0123456789abcdef"[..]), any::<u8>()],
+        ) {
+            let name = ProcessName { process, start, namespace };
+            let mut bytes = name.to_bytes();
+            let (was, is_digit) = (bytes[at], matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            let is_place_of_digit = at >= BEGINNING.len() && was != b'-';
+            bytes[at] = byte;
+            let other = ProcessName::parse(&bytes);
+            prop_assert_eq!(other.is_some(), byte == was || is_digit && is_place_of_digit);
+            if let Some(other) = other {
+                prop_assert_eq!(other.to_bytes(), bytes);
+                prop_assert_eq!(other == name, byte == was);
             }
+        }
+
+        #[test]
+        fn a_name_that_is_cut_or_goes_on_is_refused(process: u32, start: u64, len in 0..ProcessName::LEN) {
+            let bytes = ProcessName { process, start, namespace: 7 }.to_bytes();
+            prop_assert_eq!(ProcessName::parse(&bytes[..len]), None);
+            prop_assert_eq!(ProcessName::parse(&[&bytes[..], b"0"].concat()), None);
         }
     }
 

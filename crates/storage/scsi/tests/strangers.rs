@@ -47,11 +47,41 @@ proptest! {
         }
     }
 
+    /// What a part means, the whole means as well.
     #[test]
-    fn a_command_that_is_cut_off_is_refused(bytes in vec(any::<u8>(), 16..20), len in 0..16usize) {
-        // What a part means, the whole means as well.
-        if let Ok(part) = Command::parse(&bytes[..len]) {
-            assert_eq!(Command::parse(&bytes), Ok(part));
+    fn bytes_behind_a_command_do_not_matter(
+        which in 0..COMMANDS.len(), flips in vec((1..16usize, any::<u8>()), 0..2), more in vec(any::<u8>(), 0..4),
+    ) {
+        let mut command = COMMANDS[which].to_vec();
+        for (at, byte) in flips {
+            if let Some(place) = command.get_mut(at) {
+                *place = byte;
+            }
+        }
+        let meant = Command::parse(&command);
+        assert_eq!(Command::parse(&[&command[..], &more].concat()), meant);
+    }
+}
+
+/// Commands of each length, as a client of the standard makes them.
+const COMMANDS: [&[u8]; 8] = [
+    &[0x00, 0, 0, 0, 0, 0],                                   // TEST UNIT READY
+    &[0x12, 1, 0x83, 1, 0, 0],                                // INQUIRY
+    &[0x28, 0, 0, 0, 0, 8, 0, 0, 2, 0],                       // READ (10)
+    &[0x35, 0, 0, 0, 0, 8, 0, 0, 2, 0],                       // SYNCHRONIZE CACHE (10)
+    &[0xa0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0],                 // REPORT LUNS
+    &[0xaa, 0, 0, 0, 0, 8, 0, 0, 0, 2, 0, 0],                 // WRITE (12)
+    &[0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 2, 0, 0],     // WRITE (16)
+    &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], // READ CAPACITY (16)
+];
+
+#[test]
+fn a_command_that_is_cut_off_is_refused() {
+    for command in COMMANDS {
+        Command::parse(command).unwrap();
+        for len in 0..command.len() {
+            let refused = Command::parse(&command[..len]);
+            assert!(refused.is_err(), "{len} bytes of {command:02x?}: {refused:?}");
         }
     }
 }

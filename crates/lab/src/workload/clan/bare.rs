@@ -124,7 +124,12 @@ mod tests {
     fn the_machine_gives_something() {
         let endpoints = Endpoints::loopback().unwrap();
         let (time, limit) = (Duration::from_millis(5), Duration::from_secs(60));
-        assert!(ping_pong(&endpoints, (time, limit), 4).unwrap().messages > 0);
-        assert!(copies(&endpoints, 65_536, time).unwrap().bytes > 0);
+        let talk = ping_pong(&endpoints, (time, limit), 4).unwrap();
+        let rtt = talk.rtt.unwrap();
+        // One time for each four words.
+        assert!(4 * rtt.count == talk.messages && 0 < rtt.min_ns && rtt.min_ns <= rtt.max_ns);
+        let copied = copies(&endpoints, 65_536, time).unwrap();
+        assert!(copied.bytes > 0 && copied.bytes.is_multiple_of(65_536), "{copied:?}");
+        assert!(copied.seconds >= time.as_secs_f64(), "{copied:?}");
     }
 }

@@ -169,7 +169,9 @@ mod tests {
             let time = Amount::Time(Duration::from_millis(20));
             let plan = Plan::new(Endpoints::loopback().unwrap(), time).polling(Polling::Spin);
             let sample = talk_by_datagrams(&plan, &Setup::over(below), 1).unwrap();
-            assert!(sample.messages > 0 && sample.rtt.is_some(), "{below:?}");
+            let rtt = sample.rtt.unwrap();
+            assert_eq!(rtt.count, sample.messages, "{below:?}");
+            assert!(0 < rtt.min_ns && rtt.min_ns <= rtt.max_ns, "{below:?}: {rtt:?}");
         }
     }
 }

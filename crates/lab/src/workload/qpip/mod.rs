@@ -456,6 +456,7 @@ mod tests {
     fn a_conversation_is_timed() {
         let plan = plan(Amount::Time(Duration::from_millis(20))).polling(Polling::Spin);
         let sample = talk(&plan, &Setup::over(LowerLayer::Tunnel(1500)), 100).unwrap();
-        assert!(sample.messages > 0 && sample.rtt.is_some());
+        let rtt = sample.rtt.unwrap();
+        assert!(rtt.count == sample.messages && 0 < rtt.min_ns && rtt.min_ns <= rtt.max_ns);
     }
 }

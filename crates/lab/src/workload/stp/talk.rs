@@ -103,7 +103,8 @@ mod tests {
         let plan = Plan::new(Endpoints::loopback().unwrap(), time);
         for below in [LowerLayer::SameHost, LowerLayer::Udp] {
             let sample = transfers(&plan, &Setup::over(below), 64).unwrap();
-            assert!(sample.messages > 0 && sample.rtt.is_some());
+            let rtt = sample.rtt.unwrap();
+            assert!(rtt.count == sample.messages && 0 < rtt.min_ns && rtt.min_ns <= rtt.max_ns);
         }
     }
 }

@@ -165,7 +165,8 @@ fn losses_and_duplicates_only_cost_time() {
                 net.client.handle_checked(net.now, lease.address, true);
             }
         });
-        assert!(net.client.lease().is_some(), "seed {seed}: {:?}", net.client.state);
+        let lease = net.client.lease().map(|lease| (lease.address, lease.prefix_len));
+        assert_eq!(lease, Some((OFFERED, 24)), "seed {seed}: {:?}", net.client.state);
     }
 }
 
