@@ -98,33 +98,11 @@ impl QpipSettings {
         };
         let link: Link = self.link.parse().map_err(|why| format!("{LINK}: {why}"))?;
         let builder = Adapter::builder().config(Config { tcp, ..config });
-        let mut builder = builder.link(link).mac(station_of(self.local.ip)).address(&self.address);
+        let mut builder = builder.link(link).address(&self.address);
         if let Some(gateway) = &self.gateway {
             builder = builder.gateway(gateway);
         }
         builder.open().map_err(|why| why.to_string())
-    }
-}
-
-/// The station address of the adapter that has an address: the same whenever it is opened, so that
-/// others need not find out that it is another one.
-fn station_of(ip: IpAddr) -> [u8; 6] {
-    // Locally administered, of one station.
-    const FIRST: u8 = 0x02;
-    match ip {
-        IpAddr::V4(ip) => {
-            let [a, b, c, d] = ip.octets();
-            [FIRST, 4, a, b, c, d]
-        }
-        IpAddr::V6(ip) => {
-            // In one network the last bytes differ.
-            let folded =
-                ip.octets().as_chunks().0.iter().fold(0, |all: u32, four: &[u8; 4]| {
-                    all.rotate_left(5) ^ u32::from_be_bytes(*four)
-                });
-            let [a, b, c, d] = folded.to_be_bytes();
-            [FIRST, 6, a, b, c, d]
-        }
     }
 }
 
@@ -384,16 +362,6 @@ mod tests {
             ADDRESS => Some(address.to_owned()),
             _ => None,
         })
-    }
-
-    #[test]
-    fn addresses_of_one_network_have_stations_of_their_own() {
-        let station = |text: &str| station_of(text.parse().unwrap());
-        assert_eq!(station("192.0.2.7"), [2, 4, 192, 0, 2, 7]);
-        assert_eq!(station("2001:db8::7"), station("2001:db8::7"));
-        for other in ["2001:db8::8", "2001:db8::1:7", "192.0.2.7", "2001:db8:1::7"] {
-            assert_ne!(station("2001:db8::7"), station(other), "{other}");
-        }
     }
 
     #[test]

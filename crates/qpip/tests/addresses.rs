@@ -167,6 +167,31 @@ fn who_takes_a_configured_address_is_told_of_and_nothing_else_happens() {
     assert!(alone.sent.is_empty());
 }
 
+#[test]
+fn all_are_told_of_configured_addresses_whenever_the_link_comes_up() {
+    let six: Ipv6Addr = "fd00::50".parse().unwrap();
+    let addresses = vec![OwnAddress::new(OURS.into(), 24), OwnAddress::new(six.into(), 64)];
+    let mut alone = Alone::new(Interface { addresses, announces: true, ..Interface::default() });
+    for _ in 0..2 {
+        alone.quiet(20_000);
+        assert_eq!(alone.addresses(), [IpAddr::from(OURS), six.into()]);
+        let [four, of_six] = &*std::mem::take(&mut alone.sent) else { panic!("one for each") };
+        let Content::Arp(arp) = parse(four, four.len() as u32).unwrap().content else { panic!() };
+        assert_eq!((arp.sender, arp.sender_mac, arp.target), (OURS, MAC, OURS));
+        let packet = parse(of_six, of_six.len() as u32).unwrap();
+        let Content::Ip(ip) = packet.content else { panic!() };
+        let message = ip.payload(of_six).unwrap();
+        let Ok(ndp::Neighbour::Advertisement(told)) = ndp::read(&ip, message) else { panic!() };
+        assert_eq!((told.target, told.station, told.is_override), (six, Some(MAC), true));
+        // The cable is pulled, and put in again.
+        alone.adapter.handle_path(alone.now, PATH, PathState::Down);
+        alone.quiet(5_000);
+        assert!(alone.sent.is_empty(), "nobody would hear it");
+        let limits = PathLimits { head: 384, ..PathLimits::plain(1_514) };
+        alone.adapter.handle_path(alone.now, PATH, PathState::Up(limits));
+    }
+}
+
 /// What a server answers to a frame of a client.
 fn serve(frame: &[u8], change: impl Fn(&mut Reply)) -> Vec<Vec<u8>> {
     let Ok(packet) = parse(frame, frame.len() as u32) else { return Vec::new() };

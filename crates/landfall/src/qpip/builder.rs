@@ -379,10 +379,12 @@ fn open_link(
     if members.len() > 1 && !link.is_shareable() {
         return Err(OpenError::NotShared(name));
     }
-    for member in &mut *members {
+    for (nth, member) in members.iter_mut().enumerate() {
+        // One says it for all.
+        let announces = nth == 0;
         member
             .engine
-            .add_interface(path, interface.clone())
+            .add_interface(path, Interface { announces, ..interface.clone() })
             .map_err(|source| OpenError::Interface { link: name.clone(), source })?;
     }
     let opened = link

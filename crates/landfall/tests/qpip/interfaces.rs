@@ -6,9 +6,12 @@ use std::process::{Child, Command, Stdio};
 use landfall::qpip::{
     Adapter, Builder, Link, Mapping, Notice, Operation, QueuePairOptions, TapConfig,
 };
-use landfall_testbed::{Namespace, privileges, require_namespaces, skip_unless};
+use landfall_testbed::{
+    Namespace, VethConfig, VethPair, privileges, require_namespaces, skip_unless,
+};
 use landfall_testkit::TemporaryFolder;
 
+use super::kernel::ours;
 use super::{End, PATIENCE, at, connected, noise};
 
 /// The address of the kernel at the other end of a TAP interface.
@@ -168,6 +171,43 @@ fn a_real_router_advertises_a_prefix() {
     let IpAddr::V6(global) = global else { panic!() };
     assert_eq!(global.segments()[..4], [0x2001, 0xdb8, 7, 0]);
     talk(&kernel, &adapter, "2001:db8:7::1".parse().unwrap());
+}
+
+#[test]
+fn who_knew_an_adapter_of_the_same_address_learns_of_the_new_station() {
+    require_namespaces!();
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let (v4, v6) = ours(&cable.a);
+    let open = || {
+        let builder = Adapter::builder().link(Link::packet(cable.a.name.as_str()));
+        let builder = builder.address(format!("{v4}/24")).address(format!("{v6}/64"));
+        cable.a.namespace.enter(|| builder.open()).unwrap().unwrap()
+    };
+    let kernel = &cable.b.namespace;
+    let known = || {
+        let mut ip = Command::new("ip");
+        ip.args(["neigh", "show", "dev", &cable.b.name]);
+        let output = kernel.enter(|| ip.output()).unwrap().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let is_known = |address: IpAddr, adapter: &Adapter| {
+        let station = adapter.links()[0].mac.map(|byte| format!("{byte:02x}")).join(":");
+        known().contains(&format!("{address} lladdr {station} "))
+    };
+    let first = open();
+    for (address, theirs) in [(v4.into(), cable.b.ipv4.into()), (v6.into(), cable.b.ipv6.into())] {
+        talk(kernel, &first, theirs);
+        assert!(is_known(address, &first), "{}", known());
+    }
+    drop(first);
+
+    // Nothing but what the new one says can tell the kernel.
+    let second = open();
+    let start = std::time::Instant::now();
+    while !(is_known(v4.into(), &second) && is_known(v6.into(), &second)) {
+        assert!(start.elapsed() < PATIENCE, "{}", known());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -99,6 +99,8 @@ pub(super) struct HostParts {
     gateways: Vec<IpAddr>,
     /// Configured addresses are asked for before they are used; nobody had these.
     detects_conflicts: bool,
+    /// All are told of them.
+    announces: bool,
     sure: Vec<IpAddr>,
     /// The most that a packet may have, where somebody says so.
     pub(super) mtu: Option<u32>,
@@ -118,6 +120,7 @@ impl HostParts {
             addresses: Vec::new(),
             gateways: Vec::new(),
             detects_conflicts: false,
+            announces: false,
             sure: Vec::new(),
             mtu: None,
             is_new: false,
@@ -130,6 +133,7 @@ impl HostParts {
         self.addresses.clone_from(&interface.addresses);
         self.gateways.clone_from(&interface.gateways);
         self.detects_conflicts = interface.detects_conflicts;
+        self.announces = interface.announces;
         self.sure.clear();
         (self.claims, self.mtu) = (Claims::new(), None);
         let (mac, name) = (interface.mac, interface.host_name.clone());
@@ -149,7 +153,7 @@ impl HostParts {
 
     fn is_idle(&self) -> bool {
         let finds_out = self.dhcp.is_some() || self.autoconf.is_some();
-        !finds_out && !self.detects_conflicts && self.groups.is_empty()
+        !finds_out && !self.detects_conflicts && !self.announces && self.groups.is_empty()
     }
 
     fn next_timer(&self) -> Option<Instant> {
@@ -183,6 +187,8 @@ impl HostParts {
             for at in 0..self.addresses.len() {
                 self.claim(now, random, self.addresses[at].ip);
             }
+        } else if self.announces {
+            self.addresses.iter().for_each(|own| self.claims.announce(own.ip));
         }
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.restart(now, random);

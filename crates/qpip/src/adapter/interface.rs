@@ -29,6 +29,11 @@ pub struct Interface {
     /// Its addresses are asked for before they are used, and given up where another station
     /// insists on having one (RFC 5227, 4862). Without this they are used at once and for ever.
     pub detects_conflicts: bool,
+    /// All stations are told its addresses when it begins, and whenever the link comes up: those
+    /// that know another station by one of them, as of an adapter that was here before, forget
+    /// that one (RFC 5227, 2.3; RFC 4861, 7.2.6). Where conflicts are detected, and of addresses
+    /// that are found out, that is done anyway.
+    pub announces: bool,
     /// A server gives it an address of IPv4, a gateway and an MTU (DHCP, RFC 2131).
     pub dhcp: bool,
     /// How it calls itself then: the first 24 bytes.

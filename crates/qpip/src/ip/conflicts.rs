@@ -79,6 +79,11 @@ impl Claims {
         self.claims.push(Claim { address, state, due, yields: false, contested: None });
     }
 
+    /// All are told that an address is ours.
+    pub fn announce(&mut self, address: IpAddr) {
+        self.steps.push_back(ClaimStep::Announce(address));
+    }
+
     /// An address that is to be ours, if nobody has it.
     pub fn claim(&mut self, now: Instant, random: &mut Random, address: IpAddr) {
         self.forget(address);
