@@ -32,12 +32,16 @@ fn begin(program: &std::path::Path, case: &str, peer: SocketAddr) -> Child {
 }
 
 /// Refuses the next two that connect: as versions up to 3 of the protocol do, and as this one does.
-fn refuse_two(listener: &Listener) {
+/// Gives the program back.
+fn refuse_two(listener: &Listener, child: Child) -> Child {
     for reason in [Reason::Cancelled, Reason::Incompatible] {
-        let connection = listener.accept_within(LIMIT).unwrap().expect("it connects");
+        let Some(connection) = listener.accept_within(LIMIT).unwrap() else {
+            panic!("it does not connect, and says: {}", text(&finish(child, LIMIT)));
+        };
         assert_eq!(connection.as_async().hello(), HELLO);
         connection.as_async().refuse(reason);
     }
+    child
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn a_peer_of_another_version_and_this_one_are_both_told() {
         assert!(is_told, "{hello:#x}: {why}");
     }
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    refuse_two(&listener);
+    let child = refuse_two(&listener, child);
     let lines: Vec<String> = [(); 2]
         .map(|()| {
             let mut line = String::new();
@@ -99,7 +103,7 @@ fn one_that_connects_to_another_version_is_told() {
     let (endpoint, own) = endpoint();
     let listener = endpoint.listen(CONNECTED_PORT).unwrap();
     let child = begin(program, "connected_to_other_version", own);
-    refuse_two(&listener);
+    let child = refuse_two(&listener, child);
     let output = finish(child, LIMIT);
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("install the same at both ends"), "{}", text(&output));
