@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{PORT, loopback};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
@@ -397,7 +397,8 @@ impl ServerWithManyPeers {
 #[test]
 fn a_thousand_peers_of_all_kinds_hold_up_nobody() {
     const EACH: usize = 333;
-    const MOST_ROUNDS: u64 = 2_000;
+    // What gets lost is granted again by timers, each later than the one before.
+    const LIMIT: Duration = Duration::from_secs(120);
     let ServerWithManyPeers { server, at, window, here, there, client: _client, listener } =
         ServerWithManyPeers::new();
     let bytes = landfall_testkit::trials::noise(5, 2 << 20);
@@ -425,11 +426,11 @@ fn a_thousand_peers_of_all_kinds_hold_up_nobody() {
         // Its socket stays open: another with its address would be it again.
         kept.push((Some(raw), connection, receiving));
     }
-    let mut rounds = 0;
+    let (mut rounds, began) = (0, Instant::now());
     while slow.iter().any(|peer| !peer.is_complete) {
         rounds += 1;
         let left = slow.iter().filter(|peer| !peer.is_complete).count();
-        assert!(rounds < MOST_ROUNDS, "{left} of {EACH} slow peers are not done");
+        assert!(began.elapsed() < LIMIT, "{left} of {EACH} slow peers are not done");
         slow.iter_mut().filter(|peer| !peer.is_complete).for_each(Slow::step);
         exchange();
     }
@@ -451,7 +452,7 @@ fn peers_that_stop_hold_up_nobody() {
         ServerWithManyPeers::new();
     let bytes = landfall_testkit::trials::noise(5, 10 << 20);
     let exchange = || {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         for _ in 0..ROUNDS {
             let sending = here.send(bytes.clone()).start();
             let message = there.receive(Memory::zeroed(bytes.len())).wait().unwrap();
