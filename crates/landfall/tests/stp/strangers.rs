@@ -378,6 +378,8 @@ impl ServerWithManyPeers {
             blocks: many,
             ..Config::default()
         };
+        // The first ones say nothing until the last has come, which takes long where others work.
+        let config = config.patient_for(PATIENCE);
         let window = config.window;
         let server =
             landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
