@@ -1,6 +1,6 @@
 //! A peer that speaks another version of the protocol: both ends are told, and no message moves.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 
@@ -33,10 +33,12 @@ fn begin(program: &std::path::Path, case: &str, peer: SocketAddr) -> Child {
 
 /// Refuses the next two that connect: as versions up to 3 of the protocol do, and as this one does.
 /// Gives the program back.
-fn refuse_two(listener: &Listener, child: Child) -> Child {
+fn refuse_two(listener: &Listener, child: Child, said: &mut impl Read) -> Child {
     for reason in [Reason::Cancelled, Reason::Incompatible] {
         let Some(connection) = listener.accept_within(LIMIT).unwrap() else {
-            panic!("it does not connect, and says: {}", text(&finish(child, LIMIT)));
+            let (output, mut rest) = (finish(child, LIMIT), String::new());
+            said.read_to_string(&mut rest).unwrap();
+            panic!("it does not connect, not to be refused with {reason:?}: {}{rest}", text(&output));
         };
         assert_eq!(connection.as_async().hello(), HELLO);
         connection.as_async().refuse(reason);
@@ -77,7 +79,7 @@ fn a_peer_of_another_version_and_this_one_are_both_told() {
         assert!(is_told, "{hello:#x}: {why}");
     }
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let child = refuse_two(&listener, child);
+    let child = refuse_two(&listener, child, &mut said);
     let lines: Vec<String> = [(); 2]
         .map(|()| {
             let mut line = String::new();
@@ -103,7 +105,7 @@ fn one_that_connects_to_another_version_is_told() {
     let (endpoint, own) = endpoint();
     let listener = endpoint.listen(CONNECTED_PORT).unwrap();
     let child = begin(program, "connected_to_other_version", own);
-    let child = refuse_two(&listener, child);
+    let child = refuse_two(&listener, child, &mut std::io::empty());
     let output = finish(child, LIMIT);
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("install the same at both ends"), "{}", text(&output));
