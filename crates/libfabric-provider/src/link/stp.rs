@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use landfall::stp::{
-    Connection, Error, Exposed, Memory, Operation, PathId, Peer, Put, Region, RegionRequest,
-    RemoteMemory, RemoteRights, blocking,
+    Connection, Ended, Error, Exposed, Memory, Operation, PathId, Peer, Put, Reason, Region,
+    RegionRequest, RemoteMemory, RemoteRights, blocking,
 };
 
 use super::open::{HELLO, VERSION};
@@ -20,7 +20,6 @@ use crate::completion::Failure;
 use crate::notify::LinkWaker;
 use crate::ring::RING;
 use crate::world::MOST_KEY;
-use landfall::stp::Ended;
 
 /// What the other side calls the ring that it writes.
 pub(super) const RING_NAME: u32 = 0xffff_ff01;
@@ -130,7 +129,7 @@ impl StpWire {
             let Poll::Ready(connected) = connecting.as_mut().poll(&mut context) else {
                 return Ok(Progress::Connecting);
             };
-            let connection = connected.map_err(|error| failure(&error))?;
+            let connection = connected.map_err(|error| unopened(&error))?;
             self.opening = Self::ask(&connection);
             self.connection = Some(connection);
             progress = Progress::Begun;
@@ -140,7 +139,7 @@ impl StpWire {
         {
             let ring = match asked {
                 Ok(ring) => ring,
-                Err(failed) => return Err(self.no_ring(failed.why(), waker)),
+                Err(failed) => return Err(self.refused_ring(failed.why(), waker)),
             };
             if ring.len() < RING {
                 return Err(nonsense("its ring is too short"));
@@ -151,19 +150,11 @@ impl StpWire {
     }
 
     /// The other side gives no ring. Where it has ended the connection, that says more.
-    fn no_ring(&self, why: &Error, waker: &LinkWaker) -> Failure {
-        let over = self.check_open(waker).err();
-        match over {
-            Some(refused) if refused.error == FI_ECONNREFUSED => refused,
-            over => {
-                // Providers up to version 3 of the protocol say no more than that.
-                let why = over.map_or_else(|| why.to_string(), |over| over.text);
-                let text = format!(
-                    "the peer gives no ring, as one with another version of this provider does \
-                     (here its protocol has version {VERSION}): {why}"
-                );
-                Failure::new(FI_ECONNREFUSED, text)
-            }
+    fn refused_ring(&self, why: &Error, waker: &LinkWaker) -> Failure {
+        match self.check_open(waker) {
+            Err(refused) if refused.error == FI_ECONNREFUSED => refused,
+            Err(over) => no_ring(&over.text),
+            Ok(()) => no_ring(&why.to_string()),
         }
     }
 
@@ -200,11 +191,12 @@ impl StpWire {
     /// Is the connection still there?
     pub(super) fn check_open(&self, waker: &LinkWaker) -> Result<(), Failure> {
         let Some(connection) = &self.connection else { return Ok(()) };
-        match poll_once(connection.closed(), &waker.requests) {
-            Poll::Pending => Ok(()),
-            Poll::Ready(Ok(())) => Err(failure(&Error::Closed { why: None })),
-            Poll::Ready(Err(error)) => Err(failure(&error)),
-        }
+        let why = match poll_once(connection.closed(), &waker.requests) {
+            Poll::Pending => return Ok(()),
+            Poll::Ready(Ok(())) => Error::Closed { why: None },
+            Poll::Ready(Err(error)) => error,
+        };
+        Err(if self.ring().is_some() { failure(&why) } else { unopened(&why) })
     }
 
     pub(super) fn abort(&self) {
@@ -212,4 +204,25 @@ impl StpWire {
             connection.abort();
         }
     }
+}
+
+/// Why a connection is over whose other side has given no ring yet. One that it was cancelled by
+/// may be seen before or after it was there.
+fn unopened(why: &Error) -> Failure {
+    const CANCELLED: Ended = Ended::There(Reason::Cancelled);
+    match why {
+        Error::NotConnected(ended) | Error::Closed { why: Some(ended) } if *ended == CANCELLED => {
+            no_ring(&why.to_string())
+        }
+        _ => failure(why),
+    }
+}
+
+/// Providers up to version 3 of the protocol say no more than that.
+fn no_ring(why: &str) -> Failure {
+    let text = format!(
+        "the peer gives no ring, as one with another version of this provider does (here its \
+         protocol has version {VERSION}): {why}"
+    );
+    Failure::new(FI_ECONNREFUSED, text)
 }

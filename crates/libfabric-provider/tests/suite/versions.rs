@@ -38,7 +38,10 @@ fn refuse_two(listener: &Listener, child: Child, said: &mut impl Read) -> Child 
         let Some(connection) = listener.accept_within(LIMIT).unwrap() else {
             let (output, mut rest) = (finish(child, LIMIT), String::new());
             said.read_to_string(&mut rest).unwrap();
-            panic!("it does not connect, not to be refused with {reason:?}: {}{rest}", text(&output));
+            panic!(
+                "it does not connect, not to be refused with {reason:?}: {}{rest}",
+                text(&output)
+            );
         };
         assert_eq!(connection.as_async().hello(), HELLO);
         connection.as_async().refuse(reason);
