@@ -69,7 +69,6 @@ impl Link {
             dhcp: has(2) || !has(0),
             discovers_routers: has(3),
             vlan: has(4).then_some(VLAN),
-            announces: has(5),
             ..Interface::default()
         };
         let mut adapter = Adapter::new(Config::default(), [3; 32]).expect("the usual is valid");
