@@ -318,13 +318,15 @@ fn never_connects(two: &mut Two) {
     assert!(!two.log.iter().flatten().any(opened));
 }
 
+/// Who proves nothing is not answered, and so hears of no reason.
 #[test]
 fn another_key_or_kind_of_proof_is_refused() {
     for proofs in [[psk(1), psk(2)], [psk(1), pair(1)], [pair(1), psk(1)]] {
         let mut two = Two::new(proofs, Faults::default(), 1);
         never_connects(&mut two);
         let peer = two.peer;
-        assert!(two.end(0).failure(peer).is_some());
+        let failure = two.end(0).failure(peer);
+        assert!(matches!(failure, Some(HandshakeError::Unfinished)), "{failure:?}");
     }
 }
 
@@ -332,7 +334,11 @@ fn another_key_or_kind_of_proof_is_refused() {
 fn another_context_is_refused() {
     let mut configs = [psk(1), psk(1)].map(SealConfig::new);
     configs[1].context = b"another protocol".to_vec();
-    never_connects(&mut Two::with(configs, Faults::default(), 1, || Box::new(TrustAnybody)));
+    let mut two = Two::with(configs, Faults::default(), 1, || Box::new(TrustAnybody));
+    never_connects(&mut two);
+    let peer = two.peer;
+    let failure = two.end(0).failure(peer);
+    assert!(matches!(failure, Some(HandshakeError::Unfinished)), "{failure:?}");
 }
 
 #[test]

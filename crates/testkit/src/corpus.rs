@@ -21,6 +21,12 @@ const FOLDER: &str = "fuzz/corpus";
 /// The end of the name of a corpus.
 const SUFFIX: &str = ".hex";
 
+/// How the names of inputs begin that a generator drew, and that a fuzzer found on its way.
+const WITHOUT_NAMES: [&str; 2] = ["random-", EXPLORED];
+
+/// How the names of inputs begin that a fuzzer found on its way.
+const EXPLORED: &str = "explored-";
+
 /// The file of a target's corpus.
 ///
 /// # Panics
@@ -174,6 +180,31 @@ impl Corpus {
         let empty = || Input { above: String::new(), bytes: Vec::new() };
         self.inputs.entry(name.to_owned()).or_insert_with(empty).bytes = bytes.to_vec();
         Ok(())
+    }
+
+    /// Of the inputs without a name of their own (`random-…`, `explored-…`) keeps those that are
+    /// in a folder, and adds what else is in it as `explored-…`, by the beginnings of the files'
+    /// names, which fuzzers make from the bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; if a file has a name that no input may have, or two of them begin
+    /// alike.
+    pub fn set_explored(&mut self, folder: &Path) -> Result<(), Error> {
+        let failed = |error| Error::File(folder.to_owned(), error);
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let start: String = name.chars().take(12).collect();
+            found.insert(fs::read(&path).map_err(failed)?, format!("{EXPLORED}{start}"));
+        }
+        let is_named = |name: &str| !WITHOUT_NAMES.iter().any(|start| name.starts_with(start));
+        self.inputs.retain(|name, input| is_named(name) || found.contains_key(&input.bytes));
+        for Input { bytes, .. } in self.inputs.values() {
+            found.remove(bytes);
+        }
+        found.iter().try_for_each(|(bytes, name)| self.add(name, bytes))
     }
 
     /// Writes each input into a file of its own, as fuzzers want them, into a folder that is
@@ -401,6 +432,28 @@ random.7 7f
         assert_eq!(read("0-empty"), []);
         assert_eq!(read("lost_ack"), [0x00, 0xff, 0x10]);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn what_was_explored_takes_the_place_of_what_has_no_name() {
+        let folder = TemporaryFolder::new("explored");
+        let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
+        write("0-empty", &[]);
+        write("da39a3ee5e6b4b0d3255bfef", &[1, 2]);
+        let mut explored = corpus();
+        explored.set_explored(folder.path()).unwrap();
+        let expected = TEXT.replace("# Loses", "explored-da39a3ee5e6b 0102\n# Loses");
+        assert_eq!(explored.to_string(), expected, "a name with a dot is one of its own");
+
+        write("a", &[0x7f]);
+        explored.add("random-8", &[3]).unwrap();
+        std::fs::remove_file(folder.join("da39a3ee5e6b4b0d3255bfef")).unwrap();
+        explored.set_explored(folder.path()).unwrap();
+        assert_eq!(explored.to_string(), TEXT, "what is not in the folder is gone");
+
+        write("da39a3ee5e6b-0", &[4]);
+        write("da39a3ee5e6b-1", &[5]);
+        assert!(matches!(explored.set_explored(folder.path()), Err(Error::Taken(_))));
     }
 
     #[test]

@@ -234,10 +234,11 @@ fn tls_begins_with_nothing_agreed_on() {
 }
 
 #[test]
-fn options_without_end_end() {
+fn more_options_than_a_server_hears_end_the_connection() {
     let mut client = Client::fixed(Config { options: 10, ..Config::default() });
     for _ in 0..10 {
-        client.ask(3, &[]);
+        assert!(matches!(client.ask(3, &[]).0, Step::More), "it is answered");
     }
-    assert!(client.try_ask(3, &[]).is_err());
+    let refused = client.try_ask(3, &[]);
+    assert!(matches!(refused, Err(ProtocolError::Malformed("more options than anybody needs"))));
 }

@@ -1,4 +1,4 @@
-//! Turns the corpus of a fuzz target into a folder of files, and adds a file to a corpus.
+//! Turns the corpus of a fuzz target into a folder of files, and adds files to a corpus.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use landfall_testkit::corpus::{Corpus, Error, path};
 
 const USAGE: &str = "\
 corpus unpack TARGET FOLDER      each input of TARGET as a file in FOLDER
-corpus add TARGET NAME FILE      the bytes of FILE as the input NAME of TARGET";
+corpus add TARGET NAME FILE      the bytes of FILE as the input NAME of TARGET
+corpus explored TARGET FOLDER    of the inputs of TARGET without a name of their own, those in FOLDER";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["unpack", target, folder] => unpack(target, Path::new(folder)),
         ["add", target, name, file] => add(target, name, Path::new(file)),
+        ["explored", target, folder] => explored(target, Path::new(folder)),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -44,5 +46,14 @@ fn add(target: &str, name: &str, file: &Path) -> Result<(), Error> {
     corpus.add(name, &bytes)?;
     corpus.save(target)?;
     println!("{target} has {} inputs", corpus.len());
+    Ok(())
+}
+
+fn explored(target: &str, folder: &Path) -> Result<(), Error> {
+    let mut corpus = Corpus::open(target)?;
+    let before = corpus.len();
+    corpus.set_explored(folder)?;
+    corpus.save(target)?;
+    println!("{target} has {} inputs, and had {before}", corpus.len());
     Ok(())
 }

@@ -64,17 +64,16 @@ impl Default for State {
 impl State {
     /// The outcome, once; an error from then on.
     fn take(&mut self) -> Option<Outcome> {
-        match self {
-            Self::UnderWay(_) => return None,
-            Self::Taken => {
-                let why = "what became of the command was told already";
-                return Some(Err(InitiatorError::Gone(why.into())));
-            }
-            Self::Over(_) => {}
-        }
         match std::mem::replace(self, Self::Taken) {
             Self::Over(outcome) => Some(outcome),
-            Self::UnderWay(_) | Self::Taken => None,
+            Self::Taken => {
+                let why = "what became of the command was told already";
+                Some(Err(InitiatorError::Gone(why.into())))
+            }
+            under_way @ Self::UnderWay(_) => {
+                *self = under_way;
+                None
+            }
         }
     }
 }
