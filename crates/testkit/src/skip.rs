@@ -58,7 +58,36 @@ macro_rules! skip_unless {
     };
 }
 
-/// The same where `why` is what this kernel was built without.
+/// What a test needs, out of a `Result` whose error says why it is not here: then the test, or
+/// the one that is named, is left with one clear line.
+///
+/// ```
+/// # use landfall_testkit::or_skip;
+/// fn port_of(server: Result<u16, String>) -> Option<u16> {
+///     Some(or_skip!(server))
+/// }
+/// assert_eq!(port_of(Ok(80)), Some(80));
+/// # if std::env::var_os("LANDFALL_NO_SKIP").is_none() {
+/// assert_eq!(port_of(Err("no server is installed".to_owned())), None);
+/// # }
+/// ```
+#[macro_export]
+macro_rules! or_skip {
+    ($needed:expr) => {
+        $crate::or_skip!($needed, $crate::function_path!())
+    };
+    ($needed:expr, $test:expr) => {
+        match $needed {
+            Ok(needed) => needed,
+            Err(why) => {
+                $crate::skip::skip($test, why.as_ref());
+                return ::std::default::Default::default();
+            }
+        }
+    };
+}
+
+/// Like [`skip_unless!`] where `why` is what this kernel was built without.
 #[macro_export]
 macro_rules! leave_out_unless {
     ($why:expr) => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 use landfall_testkit::trials::{count_kills, kills};
 
 use crate::tools::{compile, here, need_headers, provider_folder, run, text};
@@ -40,10 +40,7 @@ pub(crate) fn program() -> Result<&'static Path, &'static str> {
 }
 
 fn check(provider: &str, case: &str) {
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip(case, why),
-    };
+    let program = or_skip!(program(), case);
     let is_deadly = case.starts_with("dead_");
     for _ in 0..if is_deadly { kills(1) } else { 1 } {
         let mut command = Command::new(program);
@@ -62,10 +59,7 @@ fn check(provider: &str, case: &str) {
 #[test]
 fn cases_hold_between_hosts() {
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("cases_hold_between_hosts", why),
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let all = ["all_lengths", "connection", "crossing", "remote_memory", "atomics"];
     for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
@@ -79,10 +73,7 @@ fn cases_hold_between_hosts() {
 #[test]
 fn cases_hold_between_hosts_over_ipv6() {
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("cases_hold_between_hosts_over_ipv6", why),
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let addresses = [&cable.a, &cable.b].map(|end| IpAddr::from(end.ipv6));
     let all = ["sources", "all_lengths", "connection", "remote_memory", "atomics", "datagrams"];

@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 
 use landfall_fi::abi::*;
 use landfall_testkit::TemporaryFolder;
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 
 use crate::tools::{compile, need_headers};
 
@@ -58,9 +58,7 @@ const HEADERS: [&str; 10] = [
 
 #[test]
 fn the_bindings_are_what_the_headers_say() {
-    if let Err(why) = need_headers() {
-        return skip("the_bindings_are_what_the_headers_say", &why);
-    }
+    or_skip!(need_headers());
     let mut source = String::from("#include <stddef.h>\n#include <stdint.h>\n");
     for header in HEADERS {
         writeln!(source, "#include <rdma/{header}.h>").unwrap();
@@ -74,9 +72,7 @@ fn the_bindings_are_what_the_headers_say() {
     let folder = TemporaryFolder::new("fabric-headers");
     let file = folder.path().join("headers.c");
     std::fs::write(&file, source).unwrap();
-    if let Err(why) = compile("cc", &[file], &folder.path().join("headers"), &[]) {
-        skip("the_bindings_are_what_the_headers_say", &why);
-    }
+    or_skip!(compile("cc", &[file], &folder.path().join("headers"), &[]));
 }
 
 fn structures_of_objects(into: &mut String) {

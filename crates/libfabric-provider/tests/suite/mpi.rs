@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 
 use crate::cases::LAYERED;
 use crate::tools::{compile, here, provider_folder, run, text};
@@ -72,10 +72,7 @@ fn mpirun_with(ranks: u32, provider: &str) -> Command {
 
 fn check(test: &str, program: &Program, ranks: u32) {
     let (_alone, limit) = alone(ranks);
-    let program = match program.path() {
-        Ok(program) => program,
-        Err(why) => return skip(test, why),
-    };
+    let program = or_skip!(program.path(), test);
     let mut command = mpirun(ranks);
     command.env("FI_LANDFALL_IFACE", "lo").arg(program).arg("windows");
     expect_all_well(&run(command, limit));
@@ -105,13 +102,7 @@ fn five_ranks_exchange_all_kinds_of_messages() {
 /// By way of libfabric's own layer, which takes connections of us: `FI_EP_MSG`.
 #[test]
 fn ranks_exchange_all_kinds_of_messages_by_connected_endpoints() {
-    let program = match EXCHANGE.path() {
-        Ok(program) => program,
-        Err(why) => {
-            let test = "ranks_exchange_all_kinds_of_messages_by_connected_endpoints";
-            return skip(test, why);
-        }
-    };
+    let program = or_skip!(EXCHANGE.path());
     for ranks in [2, 5] {
         let mut command = mpirun_with(ranks, LAYERED);
         command.env("FI_PROVIDER", LAYERED).env("FI_LANDFALL_IFACE", "lo");
@@ -137,10 +128,8 @@ fn programs_in_python_send_objects_and_arrays() {
         let tried = Command::new(python).args(["-c", "import mpi4py"]).output();
         tried.is_ok_and(|output| output.status.success())
     };
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_mpi) else {
-        let why = "mpi4py is missing (Debian: python3-mpi4py)";
-        return skip("programs_in_python_send_objects_and_arrays", why);
-    };
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(has_mpi);
+    let python = or_skip!(python.ok_or("mpi4py is missing (Debian: python3-mpi4py)"));
     let mut command = mpirun(3);
     command.env("FI_LANDFALL_IFACE", "lo").arg(python).arg(here().join("tests/mpi/objects.py"));
     expect_all_well(&run(command, LIMIT));
@@ -149,10 +138,7 @@ fn programs_in_python_send_objects_and_arrays() {
 /// One of three ranks is killed while the others wait for it: `mpirun` says which, and ends all.
 #[test]
 fn a_rank_that_is_killed_is_told_and_ends_the_others() {
-    let program = match KILLED.path() {
-        Ok(program) => program,
-        Err(why) => return skip("a_rank_that_is_killed_is_told_and_ends_the_others", why),
-    };
+    let program = or_skip!(KILLED.path());
     let mut command = mpirun(3);
     command.env("FI_LANDFALL_IFACE", "lo").arg(program);
     let began = Instant::now();
@@ -212,12 +198,8 @@ impl Machines {
 /// As between two machines, with a key that `mpirun` hands on.
 #[test]
 fn ranks_on_two_hosts_exchange_all_kinds_of_messages() {
-    const NAME: &str = "ranks_on_two_hosts_exchange_all_kinds_of_messages";
     require_namespaces!();
-    let program = match EXCHANGE.path() {
-        Ok(program) => program,
-        Err(why) => return skip(NAME, why),
-    };
+    let program = or_skip!(EXCHANGE.path());
     let machines = Machines::new();
     let [here, there] = machines.addresses();
     let mut command = mpirun(2);

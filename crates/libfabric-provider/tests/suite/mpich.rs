@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use landfall_testbed::require_namespaces;
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 
 use crate::mpi::{Machines, Program, alone, expect_all_well};
 use crate::tools::{here, provider_folder, run, text};
@@ -46,13 +46,9 @@ fn mpiexec(ranks: u32) -> Result<Command, String> {
 
 fn check(test: &str, program: &'static Program, ranks: u32) {
     let _alone = alone(ranks);
-    match ready(program, ranks) {
-        Ok(mut command) => {
-            command.arg("windows");
-            expect_all_well(&run(command, LIMIT));
-        }
-        Err(why) => skip(test, &why),
-    }
+    let mut command = or_skip!(ready(program, ranks), test);
+    command.arg("windows");
+    expect_all_well(&run(command, LIMIT));
 }
 
 /// A program to be run by ranks of this machine. The error: what is missing.
@@ -85,12 +81,8 @@ fn kernels_are_right_over_sixteen_ranks_of_mpich() {
 
 #[test]
 fn programs_in_python_send_objects_and_arrays_by_mpich() {
-    const NAME: &str = "programs_in_python_send_objects_and_arrays_by_mpich";
-    let (mut command, module, library) =
-        match (mpiexec(3), installed("mpi4py"), installed("mpich/lib")) {
-            (Ok(command), Ok(module), Ok(library)) => (command, module, library),
-            (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return skip(NAME, &why),
-        };
+    let mut command = or_skip!(mpiexec(3));
+    let (module, library) = (or_skip!(installed("mpi4py")), or_skip!(installed("mpich/lib")));
     command.env("PYTHONPATH", module).env("LD_LIBRARY_PATH", library).env("MPI4PY_MPIABI", "mpich");
     command.env("FI_LANDFALL_IFACE", "lo").arg("python3").arg(here().join("tests/mpi/objects.py"));
     expect_all_well(&run(command, LIMIT));
@@ -98,10 +90,7 @@ fn programs_in_python_send_objects_and_arrays_by_mpich() {
 
 #[test]
 fn mpich_tells_of_a_rank_that_is_killed() {
-    let command = match ready(&KILLED, 3) {
-        Ok(command) => command,
-        Err(why) => return skip("mpich_tells_of_a_rank_that_is_killed", &why),
-    };
+    let command = or_skip!(ready(&KILLED, 3));
     let output = run(command, LIMIT);
     let said = text(&output);
     assert!(!output.status.success() && said.contains("signal 9"), "{said}");
@@ -110,13 +99,8 @@ fn mpich_tells_of_a_rank_that_is_killed() {
 /// As between two machines, with a key that `mpiexec` hands on with all of its environment.
 #[test]
 fn ranks_of_mpich_on_two_hosts_exchange_all_kinds_of_messages() {
-    const NAME: &str = "ranks_of_mpich_on_two_hosts_exchange_all_kinds_of_messages";
     require_namespaces!();
-    let (mut command, program) = match (mpiexec(2), EXCHANGE.path()) {
-        (Ok(command), Ok(program)) => (command, program),
-        (Err(why), _) => return skip(NAME, &why),
-        (_, Err(why)) => return skip(NAME, why),
-    };
+    let (mut command, program) = (or_skip!(mpiexec(2)), or_skip!(EXCHANGE.path()));
     let machines = Machines::new();
     let [here, there] = machines.addresses();
     command.env("FI_LANDFALL_KEY", "3c".repeat(32));

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 use landfall_testkit::trials::{count_kills, kills};
 use landfall_testkit::{TemporaryFolder, tshark};
 
@@ -70,10 +70,7 @@ fn check_over(cable: &VethPair, program: &Path, case: &str) {
 
 fn check(case: &str) {
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip(case, why),
-    };
+    let program = or_skip!(program(), case);
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let is_deadly = case.starts_with("dead_");
     for _ in 0..if is_deadly { kills(1) } else { 1 } {
@@ -126,10 +123,7 @@ cases! {
 #[test]
 fn cases_hold_over_ipv6() {
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("cases_hold_over_ipv6", why),
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let ends = [&cable.a, &cable.b];
     for case in ["connection", "sources", "all_lengths", "datagrams"] {
@@ -144,10 +138,7 @@ fn cases_hold_over_ipv6() {
 /// Two adapters of one host that send each other frames within UDP, which needs no privileges.
 #[test]
 fn cases_hold_within_udp_on_one_host() {
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("cases_hold_within_udp_on_one_host", why),
-    };
+    let program = or_skip!(program());
     for case in ["connection", "all_lengths", "crossing"] {
         let ends = [0, 1].map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let [one, two] = ends.each_ref().map(|end| end.local_addr().unwrap());
@@ -192,16 +183,11 @@ fn capture(end: &VethEnd, file: &Path, count: usize) -> Option<Child> {
 fn what_is_on_the_wire_is_tcp() {
     const FRAMES: usize = 100;
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("what_is_on_the_wire_is_tcp", why),
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let folder = TemporaryFolder::new("fabric-capture");
     let file = folder.path().join("capture.pcapng");
-    let Some(capturing) = capture(&cable.b, &file, FRAMES) else {
-        return skip("what_is_on_the_wire_is_tcp", "there is no dumpcap");
-    };
+    let capturing = or_skip!(capture(&cable.b, &file, FRAMES).ok_or("there is no dumpcap"));
     check_over(&cable, program, "connection");
     let output = finish(capturing, LIMIT);
     assert!(output.status.success(), "{}", text(&output));
@@ -414,12 +400,7 @@ fn begin(cable: &VethPair, program: &Path, case: &str) -> (Child, BufReader<Chil
 #[test]
 fn a_socket_of_the_kernel_speaks_with_a_program_of_libfabric() {
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => {
-            return skip("a_socket_of_the_kernel_speaks_with_a_program_of_libfabric", why);
-        }
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let (child, _said, port) = begin(&cable, program, "with_socket");
     let to = SocketAddr::from((adapter(&cable.a), port));
@@ -451,12 +432,8 @@ fn a_socket_of_the_kernel_speaks_with_a_program_of_libfabric() {
 
 #[test]
 fn a_program_of_libfabric_connects_to_a_socket_of_the_kernel() {
-    const NAME: &str = "a_program_of_libfabric_connects_to_a_socket_of_the_kernel";
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip(NAME, why),
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let there = cable.b.ipv4;
     let listener = cable.b.namespace.enter(|| TcpListener::bind((there, 0))).unwrap().unwrap();
@@ -488,10 +465,7 @@ fn a_program_of_libfabric_connects_to_a_socket_of_the_kernel() {
 
 /// The one who listens has these settings, and who connects those.
 fn check_other_carrier(listens_over_qpip: bool) {
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("other_carrier", why),
-    };
+    let program = or_skip!(program());
     let cable = VethPair::new(VethConfig::default()).unwrap();
     let (a, b) = (&cable.a, &cable.b);
     let addresses: [IpAddr; 2] = match listens_over_qpip {
@@ -521,12 +495,8 @@ fn one_that_connects_by_stp_to_a_peer_of_qpip_is_told() {
 /// Each rank has an address of its own, and what opens its adapter.
 #[test]
 fn ranks_on_two_hosts_exchange_all_kinds_of_messages_over_qpip() {
-    const NAME: &str = "ranks_on_two_hosts_exchange_all_kinds_of_messages_over_qpip";
     require_namespaces!();
-    let program = match EXCHANGE.path() {
-        Ok(program) => program,
-        Err(why) => return skip(NAME, why),
-    };
+    let program = or_skip!(EXCHANGE.path());
     let machines = Machines::new();
     let [here, there] = machines.addresses();
     let cable = machines.cable();
@@ -549,10 +519,7 @@ fn ranks_on_two_hosts_exchange_all_kinds_of_messages_over_qpip() {
 /// Settings that make no sense are refused, before anything is opened.
 #[test]
 fn settings_of_the_other_carrier_are_refused() {
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("settings_of_the_other_carrier_are_refused", why),
-    };
+    let program = or_skip!(program());
     let base = [
         ("FI_LANDFALL_CARRIER", "qpip"),
         ("FI_LANDFALL_QPIP_LINK", "packet:nothing"),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair, require_namespaces};
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 
 use crate::cases::{check_between, encrypt, program};
 use crate::mpi::{Program, agent, expect_all_well, mpicc, mpirun};
@@ -64,13 +64,7 @@ fn ranks(cables: &[VethPair; 2], agent: &std::path::Path, program: &std::path::P
 
 /// The cables, after ranks have sent all that `speed` sends; none where something is missing.
 fn exchange(test: &str, meanwhile: impl FnOnce(&[VethPair; 2])) -> Option<[VethPair; 2]> {
-    let program = match SPEED.path() {
-        Ok(program) => program,
-        Err(why) => {
-            skip(test, why);
-            return None;
-        }
-    };
+    let program = or_skip!(SPEED.path(), test);
     let cables = cables();
     let agent = agent(&cables[0].b.namespace);
     let command = ranks(&cables, &agent.path().join("agent"), program);
@@ -122,10 +116,7 @@ fn lead_astray(from: &VethEnd, to: &VethEnd) {
 #[test]
 fn a_first_rail_that_is_dead_prevents_no_connection() {
     require_namespaces!();
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("a_first_rail_that_is_dead_prevents_no_connection", why),
-    };
+    let program = or_skip!(program());
     let [dead, second] = cables();
     lead_astray(&dead.a, &dead.b);
     lead_astray(&dead.b, &dead.a);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use landfall_testbed::require_namespaces;
 use landfall_testkit::TemporaryFolder;
-use landfall_testkit::skip::skip;
+use landfall_testkit::skip_unless;
 
 use crate::mpi::{Machines, expect_all_well};
 use crate::tools::{here, provider_folder, run, text};
@@ -71,9 +71,7 @@ fn missing() -> Option<&'static str> {
 
 #[test]
 fn the_lines_of_the_readme_run_on_one_machine() {
-    if let Some(why) = missing() {
-        return skip("the_lines_of_the_readme_run_on_one_machine", why);
-    }
+    skip_unless!(missing());
     let blocks = blocks();
     let [install, mpi, ..] = &blocks[..] else { panic!("the README has other blocks: {blocks:?}") };
     let is_right = install.contains("fi_info -p landfall") && mpi.contains("mpirun -np 2");
@@ -86,9 +84,7 @@ fn the_lines_of_the_readme_run_on_one_machine() {
 #[test]
 fn the_lines_of_the_readme_run_on_two_machines() {
     require_namespaces!();
-    if let Some(why) = missing() {
-        return skip("the_lines_of_the_readme_run_on_two_machines", why);
-    }
+    skip_unless!(missing());
     let blocks = blocks();
     let [install, mpi, several, ..] = &blocks[..] else {
         panic!("the README has other blocks: {blocks:?}")

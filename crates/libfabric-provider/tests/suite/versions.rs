@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use landfall::stp::blocking::{Endpoint, Listener};
 use landfall::stp::{Ended, Error, PathId, Peer, Reason, Transport};
-use landfall_testkit::skip::skip;
+use landfall_testkit::or_skip;
 
 use crate::cases::{LIMIT, program};
 use crate::tools::{finish, provider_folder, text};
@@ -51,10 +51,7 @@ fn refuse_two(listener: &Listener, child: Child, said: &mut impl Read) -> Child 
 
 #[test]
 fn a_peer_of_another_version_and_this_one_are_both_told() {
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("a_peer_of_another_version_and_this_one_are_both_told", why),
-    };
+    let program = or_skip!(program());
     let (endpoint, own) = endpoint();
     let listener = endpoint.listen(PORT).unwrap();
     let mut child = begin(program, "other_version", own);
@@ -101,10 +98,7 @@ fn a_peer_of_another_version_and_this_one_are_both_told() {
 
 #[test]
 fn one_that_connects_to_another_version_is_told() {
-    let program = match program() {
-        Ok(program) => program,
-        Err(why) => return skip("one_that_connects_to_another_version_is_told", why),
-    };
+    let program = or_skip!(program());
     let (endpoint, own) = endpoint();
     let listener = endpoint.listen(CONNECTED_PORT).unwrap();
     let child = begin(program, "connected_to_other_version", own);
