@@ -75,7 +75,9 @@ pub enum Event {
     /// The connection is over; what was posted and is not done was flushed.
     Closed { queue_pair: QueuePairId, reason: CloseReason },
     /// This many sends that were not signaled are done, and there is as much room in the
-    /// queue. One such event of a queue pair waits at a time.
+    /// queue: the oldest of which no completion tells. (So who wants to know which datagrams
+    /// they are polls completions first: one that could not be sent has one.) One such event
+    /// of a queue pair waits at a time.
     UnsignaledDone { queue_pair: QueuePairId, count: u32 },
     /// The network says that a datagram did not arrive, which has left and is done: nobody
     /// listens there, or no way leads there. It is said once for what a queue pair has sent to one

@@ -17,7 +17,7 @@ impl World {
     pub(super) fn take_completions(&mut self, side: usize) {
         loop {
             let end = &mut self.ends[side];
-            let Some(completion) = end.checked.engine.poll(end.queue) else { return };
+            let Some(completion) = end.checked.engine.poll(end.queue) else { break };
             self.write_down(|| format!("  side {side}: {completion:?}"));
             self.digest_completion(&completion);
             // What was done in silence before this is told before this.
@@ -28,6 +28,11 @@ impl World {
             self.hear_completion(side, &completion);
             // Polling a part may bring the next one, and so an event.
             self.hear_events();
+        }
+        for index in 0..self.ledger.pairs.len() {
+            if self.ledger.pairs[index].side == side {
+                self.settle_silent_sends(index, usize::MAX);
+            }
         }
     }
 
@@ -55,12 +60,18 @@ impl World {
         let Some(index) = self.ledger.find(side, queue_pair) else {
             return self.fail_badly(side, &format!("{queue_pair} never was, and completes"));
         };
+        let place = |pair: &Pair| pair.queue(operation).iter().position(|request| request.id == id);
+        if operation == Operation::Send
+            && let Some(at) = place(&self.ledger.pairs[index])
+        {
+            self.settle_silent_sends(index, at);
+        }
         let pair = &self.ledger.pairs[index];
-        let queue = pair.queue(operation);
-        let Some(at) = queue.iter().position(|request| request.id == id) else {
+        let Some(at) = place(pair) else {
             return self
                 .fail_badly(side, &format!("request {id} was not posted, or completes twice"));
         };
+        let queue = pair.queue(operation);
         // Of datagrams one may fail its check while the next one is right.
         let may_overtake = !pair.is_tcp() && operation == Operation::Receive;
         let is_good = completion.status.is_success();
@@ -362,14 +373,32 @@ impl World {
         }
     }
 
-    /// The first of the silent sends are done, as if they had completed.
+    /// So many of the silent sends are done. Which ones, is plain on a connection: the first. One
+    /// of several datagrams may have failed, and while its completion waits, nobody knows of it.
     fn hear_unsignaled(&mut self, side: usize, id: QueuePairId, count: u32) {
         let Some(index) = self.known(side, id) else { return };
-        for _ in 0..count {
-            let sends = &mut self.ledger.pairs[index].sends;
-            let Some(at) = sends.iter().position(|request| !request.is_signaled) else {
-                return self.fail_badly(side, &format!("{id} has done more than was posted"));
+        let pair = &mut self.ledger.pairs[index];
+        pair.silently_done += count;
+        if pair.is_tcp() {
+            self.settle_silent_sends(index, usize::MAX);
+        }
+    }
+
+    /// The first of the silent sends are done, as if they had completed: all that was told of, or
+    /// those of the first `before`.
+    fn settle_silent_sends(&mut self, index: usize, before: usize) {
+        let (side, id) = (self.ledger.pairs[index].side, self.ledger.pairs[index].id);
+        for settled in 0..self.ledger.pairs[index].silently_done {
+            let pair = &mut self.ledger.pairs[index];
+            let sends = &mut pair.sends;
+            let left = before.saturating_sub(settled as usize);
+            let Some(at) = sends.iter().take(left).position(|request| !request.is_signaled) else {
+                if before == usize::MAX {
+                    self.fail_badly(side, &format!("{id} has done more than was posted"));
+                }
+                return;
             };
+            pair.silently_done -= 1;
             let completion = Completion {
                 id: sends[at].id,
                 queue_pair: id,

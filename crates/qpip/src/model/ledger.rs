@@ -69,6 +69,8 @@ pub(super) struct Pair {
     /// The words of messages, by their ends.
     pub(super) words: BTreeMap<usize, u32>,
     pub(super) sends: VecDeque<Request>,
+    /// So many of the silent ones are done, but which ones is not known yet.
+    pub(super) silently_done: u32,
     pub(super) receives: VecDeque<Request>,
     /// Where in the other side's stream the first posted receive begins.
     pub(super) front: usize,
@@ -103,6 +105,7 @@ impl Pair {
             ends: BTreeSet::new(),
             words: BTreeMap::new(),
             sends: VecDeque::new(),
+            silently_done: 0,
             receives: VecDeque::new(),
             front: 0,
             memory_end: 0,

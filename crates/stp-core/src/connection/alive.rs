@@ -237,8 +237,7 @@ impl Network {
     /// An idle time is over: was anything heard, and do all links answer?
     pub(super) fn check_alive(&mut self, cx: &mut Context, index: u32) -> Effect {
         let Some(known) = self.connections.get(index) else { return Effect::None };
-        let idle = cx.config.keep_alive.unwrap_or(Duration::MAX);
-        let silent_since = known.heard + idle;
+        let silent_since = cx.config.keep_alive.map(|idle| known.heard + idle);
         let links: Vec<u32> = known.links().collect();
         let down = |link: &u32| {
             let is_known = known.known_links().any(|known| known == *link);
@@ -250,20 +249,28 @@ impl Network {
         }
         let Some(known) = self.connections.get_mut(index) else { return Effect::None };
         known.challenges = CHALLENGES;
-        if silent_since > cx.now && known.retries == 0 {
+        if silent_since.is_none_or(|at| at > cx.now) && known.retries == 0 {
             if known.is_held_up() {
                 self.connections.timers.set(index, cx.now + cx.config.retry_after);
                 self.remind_of_unsettled(cx, index);
                 return Effect::None;
             }
-            let next =
-                if suspects.is_empty() { silent_since } else { cx.now + cx.config.retry_after * 8 };
-            self.connections.timers.set(index, next);
+            let again = (!suspects.is_empty()).then(|| cx.now + cx.config.retry_after * 8);
+            match again.or(silent_since) {
+                Some(at) => self.connections.timers.set(index, at),
+                None => {
+                    self.connections.timers.remove(index);
+                }
+            }
             return Effect::None;
         }
         known.retries = known.retries.saturating_add(1);
-        let retries = known.retries;
-        if retries > cx.config.give_up_after {
+        let (retries, heard) = (known.retries, known.heard);
+        let most = cx.config.give_up_after;
+        // One that is heard and does not answer gets longer: what it was asked may be lost, where
+        // what it says is not.
+        let is_heard = heard + self.retry_after(cx, retries) > cx.now;
+        if retries > most && !is_heard || retries >= most.saturating_mul(8) {
             return Effect::failed(index, Ended::Silent);
         }
         for link in links {

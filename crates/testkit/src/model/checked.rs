@@ -8,8 +8,8 @@ use core::fmt;
 
 use landfall_placement::{
     Area, Check, Deposit, Engine, Guess, Instant, Landing, PathId, Placement, Refusal, Refusals,
-    RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Transmit, TransmitRun, Unit, UnitRun,
-    Unsealed, delegate_engine,
+    RunPlacement, RunRoom, SealedRun, Span, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
+    UnitRun, Unsealed, delegate_engine,
 };
 
 /// How the contract was broken.
@@ -46,6 +46,8 @@ pub enum Violation {
     BadOpening(Unsealed),
     /// Something was counted as refused for a run: that is for its units, one by one.
     RunCounted,
+    /// A timer of this name is due at the end of all time, where there is to be none.
+    NeverDue(&'static str),
     /// The driver told of a ticket that was not under way.
     UnknownTicket(Ticket),
     /// A landing was told out of order.
@@ -345,8 +347,16 @@ impl<E: Engine> Engine for Checked<E> {
         self.engine.handle_sent(now, ticket);
     }
 
+    fn poll_timeout(&self) -> Option<Timeout> {
+        let timeout = self.engine.poll_timeout()?;
+        if timeout.at == Instant::FAR_FUTURE {
+            self.note(Violation::NeverDue(timeout.timer));
+        }
+        Some(timeout)
+    }
+
     delegate_engine! { |this| this.engine =>
-        handle_path, awaits_first_answer, handle_unreachable, handle_timeout, poll_timeout,
+        handle_path, awaits_first_answer, handle_unreachable, handle_timeout,
         poll_event, refusals, seals, seal, seal_run, open, places_unverified, name_in,
         handle_false_name,
     }
