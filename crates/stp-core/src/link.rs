@@ -130,6 +130,8 @@ pub(crate) struct Link {
     pub(crate) last: u16,
     /// When something arrived last, or was granted while nothing was.
     pub(crate) active: Instant,
+    /// When one of its connections said something last.
+    pub(crate) heard: Instant,
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
     /// How much of the window it has, against others: the largest weight of its connections.
@@ -151,6 +153,7 @@ impl Link {
             first: NO_BLOCK,
             last: NO_BLOCK,
             active: Instant::ZERO,
+            heard: Instant::ZERO,
             is_fresh: false,
             weight: 1,
             traffic: None,

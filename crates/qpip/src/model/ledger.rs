@@ -177,6 +177,9 @@ pub(super) struct Flow {
     /// what the opening said.
     pub(super) edge: u64,
     pub(super) offered: u64,
+    /// The same as `edge`, with what one has said that was at this end before and was given up:
+    /// the other side may still hear of that.
+    pub(super) reach: u64,
 }
 
 /// How a connection was opened: one question, and all answers to it. A listener that forgot
@@ -263,6 +266,7 @@ impl Flow {
         if is_same {
             self.offered = self.offered.max(said.offered);
             self.edge = self.edge.max(said.edge);
+            self.reach = self.reach.max(said.reach);
         }
         is_same
     }

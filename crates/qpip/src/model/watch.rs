@@ -44,7 +44,8 @@ impl World {
 
     fn watch_opening(&mut self, side: usize, said: &SegmentFacts) -> Option<String> {
         let offered = u64::from(said.window);
-        let flow = Flow { first: said.seq, shift: said.shift, edge: offered, offered };
+        let flow =
+            Flow { first: said.seq, shift: said.shift, edge: offered, offered, reach: offered };
         let ends = self.ends_of(side, said);
         if !said.has(ACK) {
             let Some(index) = self.ledger.connection(side, ends.0, ends.1) else {
@@ -163,7 +164,7 @@ impl World {
         if pair.has_whole_messages() && !(is_start && end == next) && bytes.len() as u64 > PROBE {
             return Some(format!("sends a part of the message that ends at {next}"));
         }
-        let edge = other.edge;
+        let edge = other.reach;
         (end as u64 > edge + PROBE).then(|| format!("sends up to {end}, beyond the edge {edge}"))
     }
 
@@ -211,6 +212,7 @@ impl World {
         let edge = next + (u64::from(said.window) << shift);
         let (before, offered) = (flow.edge, flow.offered + (1 << shift));
         flow.edge = before.max(edge);
+        flow.reach = flow.reach.max(edge);
         if edge + (1 << shift) <= before && !is_over {
             return Some(format!("moves the edge from {before} to {edge}"));
         }

@@ -189,7 +189,7 @@ impl Endpoint {
 
     /// The other side of a connection said something over one of its links.
     fn note_received(&mut self, connection: u32, link: u32, message: &Message) {
-        if self.net.note_received_over(link) {
+        if self.net.note_received_over(&self.cx, link) {
             self.revive_link(link);
         }
         if self.net.note_received(&self.cx, connection, link, message) {

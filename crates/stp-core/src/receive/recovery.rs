@@ -275,9 +275,12 @@ impl Receives {
         let is_probe = link.window.handle_silence(&config, cx.now, link.strikes);
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
+        // Where others are heard over it, it is not the network that is silent.
+        let is_heard = strikes > 3 && link.heard + patience > cx.now;
         net.links.timers.set(index, cx.now + patience);
         self.take_unused_of_silent(net, cx, index);
-        if strikes > cx.config.give_up_after && self.give_up_silent(net, cx, index, patience) {
+        let is_late = strikes > cx.config.give_up_after || is_heard;
+        if is_late && self.give_up_silent(net, cx, index, patience) {
             return false;
         }
         if is_up && strikes >= 3 && self.has_other_links(net, index) {
