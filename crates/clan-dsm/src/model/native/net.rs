@@ -60,6 +60,8 @@ pub(super) struct Net {
     unit: u32,
     group: Option<Cookie>,
     written: Vec<Written>,
+    /// Words of units that nobody sent, which may look like anybody's.
+    made_up: Vec<Word>,
     /// Nothing is damaged in this run: every word must come.
     is_calm: bool,
     /// Something was damaged, unplugged or made up: words may be missing.
@@ -98,6 +100,7 @@ impl Net {
             unit,
             group: None,
             written: Vec::new(),
+            made_up: Vec::new(),
             is_calm: choices.flag(),
             is_damaged: false,
             failures: Vec::new(),
@@ -283,6 +286,8 @@ impl Net {
         // A host believes what its switch says: only towards switches.
         if let (false, End::Port(..)) = (self.is_calm, self.wires[line].ends[usize::from(back)]) {
             self.is_damaged = true;
+            let words = unit.get(Address::LEN..).unwrap_or_default().as_chunks().0;
+            self.made_up.extend_from_slice(words);
             self.wires[line].towards[usize::from(back)].push_back(Unit::new(unit.into()));
         }
     }
@@ -372,7 +377,10 @@ impl Net {
                         }
                 };
                 let mut expected = self.written.iter().filter(is_for);
-                let came = host.came.iter().filter(|(_, word)| u16::from(word[0]) == from);
+                let is_from = |(_, word): &&(Address, Word)| {
+                    u16::from(word[0]) == from && !self.made_up.contains(word)
+                };
+                let came = host.came.iter().filter(is_from);
                 for (at, word) in came {
                     let is_it = |written: &Written| written.at == *at && written.word == *word;
                     let found = if self.is_damaged {
