@@ -63,6 +63,8 @@ pub(crate) struct Traffic {
     issued: VecDeque<Issued>,
     /// When the latest of the grants went out that Data has answered.
     answered: Instant,
+    /// When one of its connections said something last.
+    heard: Instant,
     /// Transfers that wait for room here.
     pub(crate) waiting: Vec<u32>,
     /// When long STUs were lost last, while some were.
@@ -130,8 +132,6 @@ pub(crate) struct Link {
     pub(crate) last: u16,
     /// When something arrived last, or was granted while nothing was.
     pub(crate) active: Instant,
-    /// When one of its connections said something last.
-    pub(crate) heard: Instant,
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
     /// How much of the window it has, against others: the largest weight of its connections.
@@ -153,7 +153,6 @@ impl Link {
             first: NO_BLOCK,
             last: NO_BLOCK,
             active: Instant::ZERO,
-            heard: Instant::ZERO,
             is_fresh: false,
             weight: 1,
             traffic: None,
@@ -219,6 +218,18 @@ impl Link {
     #[inline]
     pub(crate) fn traffic(&mut self) -> &mut Traffic {
         self.traffic.get_or_insert_default()
+    }
+
+    /// One of its connections said something.
+    pub(crate) fn note_heard(&mut self, now: Instant) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.heard = now;
+        }
+    }
+
+    /// When one of its connections said something last, of a link that Data comes over.
+    pub(crate) fn heard(&self) -> Instant {
+        self.traffic.as_ref().map_or(Instant::ZERO, |traffic| traffic.heard)
     }
 
     /// Does a Transfer wait for room here?

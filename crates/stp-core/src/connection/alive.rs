@@ -202,7 +202,7 @@ impl Network {
     /// Something came over a link. Returns whether it counted as dead.
     pub(crate) fn note_received_over(&mut self, cx: &Context, link: u32) -> bool {
         let Some(known) = self.links.assumed_mut(link) else { return false };
-        known.heard = cx.now;
+        known.note_heard(cx.now);
         known.size.note_short();
         !known.is_up
     }

@@ -276,7 +276,7 @@ impl Receives {
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
         // Where others are heard over it, it is not the network that is silent.
-        let is_heard = strikes > 3 && link.heard + patience > cx.now;
+        let is_heard = strikes > 3 && link.heard() + patience > cx.now;
         net.links.timers.set(index, cx.now + patience);
         self.take_unused_of_silent(net, cx, index);
         let is_late = strikes > cx.config.give_up_after || is_heard;
