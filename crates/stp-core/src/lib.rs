@@ -13,6 +13,7 @@
 //! | [`offload`] | the receive path that an adapter would run, without `alloc` |
 //! | [`wire`] | the Schedule Header and every operation |
 //! | `link`, `path` | what is granted over a link, what waits to be sent on a path |
+//! | `issued` | which grant of a link Data answers |
 //! | `preference` | who goes first, and who gets more |
 //! | `usage` | how much of its grants a sender uses, and how much it may have beside others |
 //! | `mirror` | which Blocks adapters have, and what they must be told |
@@ -33,6 +34,7 @@ mod endpoint;
 mod error;
 mod event;
 mod ids;
+mod issued;
 mod link;
 mod mirror;
 #[cfg(feature = "model")]

@@ -2,7 +2,6 @@
 //! which order, and how much may be.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_congestion::Config as Congestion;
@@ -11,7 +10,8 @@ use landfall_placement::{Duration, Instant, Peer, Random, assumed};
 use landfall_tables::{EntryKey, HashIndex, HashSecret, IndexedHeap, Table};
 
 use crate::context::Context;
-use crate::offload::{StuId, StuRange};
+use crate::issued::{Issued, IssuedGrants};
+use crate::offload::StuRange;
 use crate::size::LinkSize;
 use crate::usage::{Measure, SenderUsage, Share, Usage};
 
@@ -30,39 +30,12 @@ pub(crate) struct WindowUpdate {
     pub(crate) granted: Instant,
 }
 
-/// A grant that went out: STUs `from` to before `end` of a Block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Issued {
-    pub(crate) block: u16,
-    pub(crate) generation: u16,
-    pub(crate) from: u16,
-    pub(crate) end: u16,
-    pub(crate) at: Instant,
-}
-
-impl Issued {
-    fn covers(&self, stu_id: StuId) -> bool {
-        self.block == stu_id.block
-            && self.generation == stu_id.generation
-            && (self.from..self.end).contains(&stu_id.stu)
-    }
-}
-
-/// How many grants of a link are remembered until their Data comes.
-const MOST_ISSUED: usize = 1024;
-
-/// How many of them Data may overtake and still be recognised.
-const LOOK_AHEAD: usize = 16;
-
 /// What there is of a link that Data comes over. Most links are idle: they are
 /// without.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) update: WindowUpdate,
-    /// The grants whose Data is expected next, in their order.
-    issued: VecDeque<Issued>,
-    /// When the latest of the grants went out that Data has answered.
-    answered: Instant,
+    issued: IssuedGrants,
     /// When one of its connections said something last.
     heard: Instant,
     /// Transfers that wait for room here.
@@ -72,20 +45,6 @@ pub(crate) struct Traffic {
     /// What this side sends unasked.
     outgoing: Option<Outgoing>,
     pub(crate) usage: Usage,
-}
-
-impl Traffic {
-    /// The grant that an STU answers, which is the first of those that are left then.
-    #[inline]
-    fn issued_for(&mut self, stu_id: StuId) -> Option<&Issued> {
-        if !self.issued.front()?.covers(stu_id) {
-            // Those that it has overtaken are complete, or will come again.
-            let overtaken = self.issued.iter().take(LOOK_AHEAD);
-            let nth = overtaken.clone().position(|issued| issued.covers(stu_id))?;
-            self.issued.drain(..nth);
-        }
-        self.issued.front()
-    }
 }
 
 /// What this side decides to send over a link: Puts and FetchOps.
@@ -292,45 +251,25 @@ impl Link {
 
     /// A grant goes out.
     pub(crate) fn note_issued(&mut self, issued: Issued) {
-        let traffic = self.traffic();
-        if traffic.issued.len() < MOST_ISSUED {
-            traffic.issued.push_back(issued);
-        }
+        self.traffic().issued.push(issued);
     }
 
-    /// When the last of the STUs that come was granted, if they come for the first time: of
-    /// what was asked for again it is not clear which grant it answers.
+    /// When the last of the STUs that come was granted, if they come for the first time.
     #[inline]
     pub(crate) fn granted_at(&mut self, stus: StuRange) -> Option<Instant> {
-        let traffic = self.traffic.as_mut()?;
-        let mut stu_id = stus.first;
-        loop {
-            let issued = *traffic.issued_for(stu_id)?;
-            if issued.end >= stus.end() {
-                traffic.answered = traffic.answered.max(issued.at);
-                return Some(issued.at);
-            }
-            // A run goes on over the end of a grant.
-            stu_id.stu = issued.end;
-        }
+        self.traffic.as_mut()?.issued.granted_at(stus)
     }
 
-    /// What is missing of a Block before an STU is asked for again: what comes of that from now
-    /// on may answer either grant, and measures no round trip (Karn's rule).
+    /// What is missing of a Block before an STU is asked for again.
     pub(crate) fn forget_issued(&mut self, block: u16, before: u16) {
         if let Some(traffic) = &mut self.traffic {
-            traffic.issued.retain_mut(|issued| {
-                if issued.block == block {
-                    issued.from = issued.from.max(before);
-                }
-                issued.from < issued.end
-            });
+            traffic.issued.forget(block, before);
         }
     }
 
     /// When the latest of the grants went out that Data has answered.
     pub(crate) fn answered(&self) -> Instant {
-        self.traffic.as_ref().map_or(Instant::ZERO, |traffic| traffic.answered)
+        self.traffic.as_ref().map_or(Instant::ZERO, |traffic| traffic.issued.answered)
     }
 
     /// Has Data come of grants that went out so long after this moment that what was asked for

@@ -373,8 +373,8 @@ impl World {
         }
     }
 
-    /// So many of the silent sends are done. Which ones, is plain on a connection: the first. One
-    /// of several datagrams may have failed, and while its completion waits, nobody knows of it.
+    /// Silent sends are done. Which ones, is plain on a connection: the first. One of several
+    /// datagrams may have failed, and while its completion waits, nobody knows of it.
     fn hear_unsignaled(&mut self, side: usize, id: QueuePairId, count: u32) {
         let Some(index) = self.known(side, id) else { return };
         let pair = &mut self.ledger.pairs[index];

@@ -69,7 +69,7 @@ pub(super) struct Pair {
     /// The words of messages, by their ends.
     pub(super) words: BTreeMap<usize, u32>,
     pub(super) sends: VecDeque<Request>,
-    /// So many of the silent ones are done, but which ones is not known yet.
+    /// How many of the silent ones are done, where it is not known yet which.
     pub(super) silently_done: u32,
     pub(super) receives: VecDeque<Request>,
     /// Where in the other side's stream the first posted receive begins.
