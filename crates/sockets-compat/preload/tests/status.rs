@@ -239,7 +239,7 @@ fn the_last_program_takes_the_folder_with_it_and_of_a_killed_one_the_next_look_d
             killed.child.wait().expect("it was killed");
             assert_eq!(folders_of(network).len(), 1);
             let view = Reader::new().expect("/proc").look().expect("shared memory");
-            assert_eq!(view.removed, 1, "the program that was killed");
+            assert!(view.removed > 0);
             assert_eq!(folders_of(network), Vec::<PathBuf>::new(), "nobody is left");
         })
         .expect("it can be entered");
