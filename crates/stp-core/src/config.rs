@@ -201,6 +201,13 @@ impl Config {
         Self { retry_after, keep_alive: Some((patience / 4).max(retry_after)), ..self }
     }
 
+    /// Is what was repeated so often given up? If the other side is heard, and only does not
+    /// answer this, it gets much longer.
+    pub(crate) fn gives_up(&self, retries: u8, is_heard: bool) -> bool {
+        let most = self.give_up_after;
+        retries > most && !is_heard || retries >= most.saturating_mul(8)
+    }
+
     /// For how long a side may be silent before what waits for it is given up,
     /// however often it was asked: a busy machine may pause for seconds.
     pub(crate) fn silence(&self) -> Duration {

@@ -267,11 +267,9 @@ impl Network {
         }
         known.retries = known.retries.saturating_add(1);
         let (retries, heard) = (known.retries, known.heard);
-        let most = cx.config.give_up_after;
-        // One that is heard and does not answer gets longer: what it was asked may be lost, where
-        // what it says is not.
+        // What it is asked may be lost, where what it says is not.
         let is_heard = heard + self.retry_after(cx, retries) > cx.now;
-        if retries > most && !is_heard || retries >= most.saturating_mul(8) {
+        if cx.config.gives_up(retries, is_heard) {
             return Effect::failed(index, Ended::Silent);
         }
         for link in links {

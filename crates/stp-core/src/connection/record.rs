@@ -126,13 +126,11 @@ impl Network {
         measured.unwrap_or(cx.config.retry_floor)
     }
 
-    /// Is it time to give up what was repeated so often? If the other side is
-    /// heard, and only does not answer this, it gets much longer.
+    /// Is it time to give up what was repeated so often?
     pub(crate) fn gives_up(&self, cx: &Context, connection: u32, retries: u8) -> bool {
         let limit = cx.config.silence();
-        let heard = self.connections.get(connection).map(|known| known.heard + limit);
-        retries >= cx.config.give_up_after.saturating_mul(8)
-            || retries > cx.config.give_up_after && heard.is_none_or(|until| until < cx.now)
+        let known = self.connections.get(connection);
+        cx.config.gives_up(retries, known.is_some_and(|known| known.heard + limit >= cx.now))
     }
 
     /// How long every repetition of something takes, at the longest.
